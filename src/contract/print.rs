@@ -1,0 +1,214 @@
+//! The contract in force as it would be written: the mirror of the schema.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Contract, TlsSource};
+use crate::policy::{Action, Allowlist, LabelOperator, LabelSelector, Models, Pool, Rule, Taint};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Printed<'a> {
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contact: Option<&'a str>,
+    pools: Vec<PrintedPool<'a>>,
+    exemptions: Vec<PrintedExemption<'a>>,
+    rules: Rules,
+    templates: &'static str,
+    injection: Injection,
+    identities: Identities<'a>,
+    rollout: Vec<PrintedRollout<'a>>,
+    server: PrintedServer,
+    tls: PrintedTls<'a>,
+    log: PrintedLog<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrintedPool<'a> {
+    name: &'a str,
+    resources: &'a [String],
+    taints: Vec<PrintedTaint<'a>>,
+    node_selector: &'a BTreeMap<String, String>,
+    namespaces: Namespaces<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    models: Option<PrintedModels<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedTaint<'a> {
+    key: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    value: &'a str,
+    effect: &'static str,
+}
+
+#[derive(Serialize)]
+struct Namespaces<'a> {
+    names: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selector: Option<PrintedSelector<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrintedSelector<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    match_labels: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    match_expressions: Vec<PrintedRequirement<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedRequirement<'a> {
+    key: &'a str,
+    operator: &'static str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    values: &'a [String],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrintedModels<'a> {
+    annotation: &'a str,
+    node_label: &'a str,
+    values: &'a [String],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrintedExemption<'a> {
+    name: &'a str,
+    reason: &'a str,
+    namespaces: &'a [String],
+    daemon_sets: &'a [String],
+}
+
+/// In the order of [`Rule::ALL`], which a map would lose.
+struct Rules([Action; Rule::ALL.len()]);
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Injection {
+    when_tolerated: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Identities<'a> {
+    daemon_set_controller: &'a [String],
+}
+
+#[derive(Serialize)]
+struct PrintedRollout<'a> {
+    namespaces: &'a [String],
+    mode: &'static str,
+}
+
+#[derive(Serialize)]
+struct PrintedServer {
+    listen: String,
+    metrics: String,
+    drain: String,
+}
+
+#[derive(Serialize)]
+struct PrintedTls<'a> {
+    source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cert: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    names: &'a [String],
+    minimum: &'static str,
+}
+
+#[derive(Serialize)]
+struct PrintedLog<'a> {
+    level: &'a str,
+    format: &'static str,
+}
+
+impl Serialize for Rules {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Rule::ALL.into_iter().map(|rule| (rule.id(), self.0[rule as usize].as_str())))
+    }
+}
+
+impl<'a> From<&'a Contract> for Printed<'a> {
+    fn from(contract: &'a Contract) -> Self {
+        let Contract { policy, server, tls, log } = contract;
+        let (source, cert, key, names): (_, _, _, &[String]) = match &tls.source {
+            TlsSource::SelfSigned { names } => ("self-signed", None, None, names),
+            TlsSource::Files { cert, key } => {
+                ("files", Some(cert.display().to_string()), Some(key.display().to_string()), &[])
+            }
+        };
+        let exemptions = policy.exemptions.iter().map(|exemption| PrintedExemption {
+            name: &exemption.name,
+            reason: &exemption.reason,
+            namespaces: exemption.namespaces.written(),
+            daemon_sets: exemption.daemon_sets.written(),
+        });
+        let rollout = policy
+            .rollout
+            .iter()
+            .map(|rollout| PrintedRollout { namespaces: rollout.namespaces.written(), mode: rollout.mode.as_str() });
+        Self {
+            mode: policy.mode.as_str(),
+            contact: policy.contact.as_deref(),
+            pools: policy.pools.iter().map(PrintedPool::from).collect(),
+            exemptions: exemptions.collect(),
+            rules: Rules(policy.rules),
+            templates: policy.templates.as_str(),
+            injection: Injection { when_tolerated: policy.when_tolerated.as_str() },
+            identities: Identities { daemon_set_controller: &policy.daemon_set_controllers },
+            rollout: rollout.collect(),
+            server: PrintedServer {
+                listen: server.listen.to_string(),
+                metrics: server.metrics.to_string(),
+                drain: format!("{}s", server.drain.as_secs()),
+            },
+            tls: PrintedTls { source, cert, key, names, minimum: tls.minimum.as_str() },
+            log: PrintedLog { level: &log.level, format: log.format.as_str() },
+        }
+    }
+}
+
+impl<'a> From<&'a Pool> for PrintedPool<'a> {
+    fn from(pool: &'a Pool) -> Self {
+        let taint =
+            |taint: &'a Taint| PrintedTaint { key: &taint.key, value: &taint.value, effect: taint.effect.as_str() };
+        let Allowlist { names, selector } = &pool.namespaces;
+        Self {
+            name: &pool.name,
+            resources: pool.resources.written(),
+            taints: pool.taints.iter().map(taint).collect(),
+            node_selector: &pool.node_selector,
+            namespaces: Namespaces { names: names.written(), selector: selector.as_ref().map(PrintedSelector::from) },
+            models: pool.models.as_ref().map(|Models { annotation, node_label, values }| PrintedModels {
+                annotation,
+                node_label,
+                values,
+            }),
+        }
+    }
+}
+
+impl<'a> From<&'a LabelSelector> for PrintedSelector<'a> {
+    fn from(selector: &'a LabelSelector) -> Self {
+        let requirements = selector.match_expressions.iter().map(|requirement| {
+            let (operator, values): (_, &[String]) = match &requirement.operator {
+                LabelOperator::In(values) => ("In", values),
+                LabelOperator::NotIn(values) => ("NotIn", values),
+                LabelOperator::Exists => ("Exists", &[]),
+                LabelOperator::DoesNotExist => ("DoesNotExist", &[]),
+            };
+            PrintedRequirement { key: &requirement.key, operator, values }
+        });
+        Self { match_labels: &selector.match_labels, match_expressions: requirements.collect() }
+    }
+}

@@ -1,0 +1,367 @@
+//! From the raw tree to a contract: which keys there are, what each may hold, and what must fit
+//! together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use config::Value;
+
+use super::reader::{Fault, Faults, Node, Table};
+use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, syntax};
+use crate::policy::{
+    Action, Allowlist, Effect, Exemption, LabelOperator, LabelRequirement, LabelSelector, Mode, Models, Patterns,
+    Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
+};
+
+const KEYS: [&str; 12] = [
+    "mode",
+    "contact",
+    "pools",
+    "exemptions",
+    "rules",
+    "templates",
+    "injection",
+    "identities",
+    "rollout",
+    "server",
+    "tls",
+    "log",
+];
+
+/// Reads the whole tree.
+pub(super) fn read(tree: &Value) -> Result<Contract, Vec<Fault>> {
+    let faults = Faults::default();
+    let contract = Node::root(tree, &faults).table(&KEYS).and_then(|root| contract(&root));
+    match (contract, faults.into_inner()) {
+        (Some(contract), faults) if faults.is_empty() => Ok(contract),
+        (_, mut faults) => {
+            faults.sort_by(|one, other| one.path.cmp(&other.path));
+            Err(faults)
+        }
+    }
+}
+
+/// `None` only where a fault was recorded.
+fn contract(root: &Table<'_>) -> Option<Contract> {
+    // Each section is read before the first is given up, so that all faults come at once.
+    let mode = root.require("mode", "audit, warn, enforce").and_then(|node| node.choice(&Mode::ALL, Mode::as_str));
+    let contact = root.get("contact").map(|node| node.checked(syntax::line));
+    let pools = root.require("pools", "a list of pools").map(|node| pools(&node));
+    let exemptions = root.get("exemptions").map(|node| exemptions(&node)).unwrap_or_default();
+    let rules = root.get("rules").map(|node| rules(&node));
+    let templates =
+        root.require("templates", "off, audit, warn, deny").and_then(|node| node.choice(&Action::ALL, Action::as_str));
+    let when_tolerated = root.get("injection").map(|node| injection(&node));
+    let controllers = root.get("identities").map(|node| identities(&node));
+    let rollout = root.get("rollout").map(|node| rollout(&node)).unwrap_or_default();
+    let server = root.require("server", "the listeners").and_then(|node| server(&node));
+    let tls = root.require("tls", "the source of the certificate").and_then(|node| tls(&node));
+    let log = root.require("log", "level and format").and_then(|node| log(&node));
+    let policy = Policy {
+        mode: mode?,
+        rollout,
+        pools: pools?,
+        exemptions,
+        rules: rules.unwrap_or_else(|| Rule::ALL.map(Rule::default_action)),
+        templates: templates?,
+        when_tolerated: when_tolerated.unwrap_or(Some(WhenTolerated::Add))?,
+        daemon_set_controllers: controllers.unwrap_or_default(),
+        contact: contact.flatten(),
+    };
+    Some(Contract { policy, server: server?, tls: tls?, log: log? })
+}
+
+fn pools(node: &Node<'_>) -> Vec<Pool> {
+    let items = node.full_list("at least one pool");
+    if items.len() > PoolSet::CAPACITY {
+        node.fault_found(format!("{} pools", items.len()), format!("at most {}", PoolSet::CAPACITY));
+        return Vec::new();
+    }
+    let mut pools: Vec<Pool> = Vec::new();
+    for (item, pool) in items.iter().filter_map(|item| Some((item, pool(item)?))) {
+        if pools.iter().any(|other| other.name == pool.name) {
+            item.fault_found(format!("a second pool named {}", pool.name), "a name of its own for each pool");
+        }
+        if let Some(twin) = pools.iter().find(|other| other.node_selector == pool.node_selector) {
+            item.fault_found(
+                format!("the nodeSelector of pool {} in pool {}", twin.name, pool.name),
+                "labels that tell the nodes of the two pools apart",
+            );
+        }
+        pools.push(pool);
+    }
+    pools
+}
+
+fn pool(node: &Node<'_>) -> Option<Pool> {
+    let table = node.table(&["name", "resources", "taints", "nodeSelector", "namespaces", "models"])?;
+    let name = table.require("name", "the pool's name").and_then(|node| node.checked(syntax::dns_label));
+    let resources = table
+        .require("resources", "a list of extended resources")
+        .map(|node| patterns(&node, node.full_list("at least one extended resource"), syntax::resource_pattern));
+    let taints = table.require("taints", "a list of taints").map(|node| taints(&node));
+    let node_selector = table.require("nodeSelector", "the label of the pool's nodes").map(|node| {
+        let labels = labels(&node);
+        if node.open_table("a map of labels").is_some_and(|table| table.keys().next().is_none()) {
+            node.fault_found("an empty nodeSelector", "at least one label of the pool's nodes");
+        }
+        labels
+    });
+    let namespaces = table.get("namespaces").map(|node| allowlist(&node)).unwrap_or_default();
+    let models = table.get("models").map(|node| models(&node));
+    if let (Some(Some(models)), Some(labels)) = (&models, &node_selector)
+        && labels.contains_key(&models.node_label)
+    {
+        table.at("models").fault_found(
+            format!("the nodeLabel {}, which the nodeSelector sets already", models.node_label),
+            "a label that only the model decides",
+        );
+    }
+    Some(Pool {
+        name: name?,
+        resources: resources?,
+        taints: taints?,
+        node_selector: node_selector?,
+        namespaces,
+        models: models.flatten(),
+    })
+}
+
+fn taints(node: &Node<'_>) -> Vec<Taint> {
+    let mut taints: Vec<Taint> = Vec::new();
+    for item in node.full_list("at least one taint") {
+        let Some(taint) = taint(&item) else { continue };
+        if taints.iter().any(|other| (&other.key, other.effect) == (&taint.key, taint.effect)) {
+            item.fault_found(
+                format!("a second taint {}:{}", taint.key, taint.effect),
+                "one taint for each key and effect, as on a node",
+            );
+        }
+        taints.push(taint);
+    }
+    taints
+}
+
+fn taint(node: &Node<'_>) -> Option<Taint> {
+    let table = node.table(&["key", "value", "effect"])?;
+    let key = table.require("key", "the taint's key").and_then(|node| node.checked(syntax::qualified_name));
+    let value = table.get("value").map_or(Some(String::new()), |node| node.checked(syntax::label_value));
+    let effect = table.require("effect", "NoSchedule or NoExecute").and_then(|node| {
+        let hard: Vec<_> = Effect::ALL.into_iter().filter(|effect| effect.is_hard()).collect();
+        node.choice(&hard, Effect::as_str)
+    });
+    Some(Taint { key: key?, value: value?, effect: effect? })
+}
+
+fn labels(node: &Node<'_>) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for (key, (value, node)) in node.strings() {
+        if let Err(valid) = syntax::qualified_name(&key) {
+            node.fault_found(format!("the key {key}"), valid);
+        } else if let Err(valid) = syntax::label_value(&value) {
+            node.fault(valid);
+        } else {
+            labels.insert(key, value);
+        }
+    }
+    labels
+}
+
+fn allowlist(node: &Node<'_>) -> Allowlist {
+    let Some(table) = node.table(&["names", "selector"]) else {
+        return Allowlist::default();
+    };
+    let names = table.get("names").map(|node| patterns(&node, node.list(), syntax::namespace_pattern));
+    let selector = table.get("selector").and_then(|node| selector(&node));
+    Allowlist { names: names.unwrap_or_default(), selector }
+}
+
+fn selector(node: &Node<'_>) -> Option<LabelSelector> {
+    let table = node.table(&["matchLabels", "matchExpressions"])?;
+    let match_labels = table.get("matchLabels").map(|node| labels(&node)).unwrap_or_default();
+    let expressions = table.get("matchExpressions").map(|node| node.list()).unwrap_or_default();
+    let given = expressions.len();
+    let match_expressions: Vec<_> = expressions.iter().filter_map(requirement).collect();
+    if match_labels.is_empty() && given == 0 {
+        node.fault_found("an empty selector", "at least one label: an empty selector matches every namespace");
+        return None;
+    }
+    Some(LabelSelector { match_labels, match_expressions })
+}
+
+fn requirement(node: &Node<'_>) -> Option<LabelRequirement> {
+    const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+    let table = node.table(&["key", "operator", "values"])?;
+    let key = table.require("key", "a label").and_then(|node| node.checked(syntax::qualified_name));
+    let operator = table.require("operator", "In, NotIn, Exists, DoesNotExist")?.choice(&OPERATORS, |word| word)?;
+    let values = table.get("values").map(|node| words(&node, syntax::label_value)).unwrap_or_default();
+    let takes_values = matches!(operator, "In" | "NotIn");
+    if takes_values == values.is_empty() {
+        let valid = if takes_values { "at least one value" } else { "no values with this operator" };
+        node.fault_found(format!("{} values with the operator {operator}", values.len()), valid);
+    }
+    let operator = match operator {
+        "In" => LabelOperator::In(values),
+        "NotIn" => LabelOperator::NotIn(values),
+        "Exists" => LabelOperator::Exists,
+        _ => LabelOperator::DoesNotExist,
+    };
+    Some(LabelRequirement { key: key?, operator })
+}
+
+fn models(node: &Node<'_>) -> Option<Models> {
+    let table = node.table(&["annotation", "nodeLabel", "values"])?;
+    let annotation =
+        table.require("annotation", "the pod's annotation").and_then(|node| node.checked(syntax::qualified_name));
+    let node_label =
+        table.require("nodeLabel", "the label of the node").and_then(|node| node.checked(syntax::qualified_name));
+    let values = table.require("values", "a list of models").map(|node| {
+        node.full_list("at least one model");
+        words(&node, syntax::label_word)
+    });
+    Some(Models { annotation: annotation?, node_label: node_label?, values: values? })
+}
+
+fn exemptions(node: &Node<'_>) -> Vec<Exemption> {
+    let mut exemptions: Vec<Exemption> = Vec::new();
+    for item in node.list() {
+        let Some(exemption) = exemption(&item) else { continue };
+        if exemptions.iter().any(|other| other.name == exemption.name) {
+            item.fault_found(format!("a second exemption named {}", exemption.name), "a name of its own for each");
+        }
+        exemptions.push(exemption);
+    }
+    exemptions
+}
+
+fn exemption(node: &Node<'_>) -> Option<Exemption> {
+    let table = node.table(&["name", "reason", "namespaces", "daemonSets"])?;
+    let name = table.require("name", "the exemption's name").and_then(|node| node.checked(syntax::dns_label));
+    let reason = table.require("reason", "why there is an exemption").and_then(|node| node.checked(syntax::line));
+    let namespaces = table
+        .require("namespaces", "a list of namespaces")
+        .map(|node| patterns(&node, node.full_list("at least one namespace"), syntax::namespace_pattern));
+    let daemon_sets = table
+        .require("daemonSets", "a list of DaemonSets' names")
+        .map(|node| patterns(&node, node.full_list("at least one DaemonSet's name"), syntax::object_pattern));
+    Some(Exemption { name: name?, reason: reason?, namespaces: namespaces?, daemon_sets: daemon_sets? })
+}
+
+fn rules(node: &Node<'_>) -> [Action; Rule::ALL.len()] {
+    let mut actions = Rule::ALL.map(Rule::default_action);
+    let Some(table) = node.table(&Rule::ALL.map(Rule::id)) else {
+        return actions;
+    };
+    for rule in Rule::ALL {
+        let chosen = table.get(rule.id()).and_then(|node| node.choice(&Action::ALL, Action::as_str));
+        if let Some(action) = chosen {
+            actions[rule as usize] = action;
+        }
+    }
+    actions
+}
+
+fn injection(node: &Node<'_>) -> Option<WhenTolerated> {
+    let table = node.table(&["whenTolerated"])?;
+    let Some(node) = table.get("whenTolerated") else {
+        return Some(WhenTolerated::Add);
+    };
+    node.choice(&WhenTolerated::ALL, WhenTolerated::as_str)
+}
+
+fn identities(node: &Node<'_>) -> Vec<String> {
+    let Some(table) = node.table(&["daemonSetController"]) else {
+        return Vec::new();
+    };
+    table
+        .require("daemonSetController", "a list of user names")
+        .map(|node| {
+            node.full_list("at least one user name");
+            words(&node, syntax::line)
+        })
+        .unwrap_or_default()
+}
+
+fn rollout(node: &Node<'_>) -> Vec<Rollout> {
+    let entry = |item: &Node<'_>| {
+        let table = item.table(&["namespaces", "mode"])?;
+        let namespaces = table
+            .require("namespaces", "a list of namespaces")
+            .map(|node| patterns(&node, node.full_list("at least one namespace"), syntax::namespace_pattern));
+        let mode = table.require("mode", "audit, warn, enforce")?.choice(&Mode::ALL, Mode::as_str);
+        Some(Rollout { namespaces: namespaces?, mode: mode? })
+    };
+    node.list().iter().filter_map(entry).collect()
+}
+
+fn server(node: &Node<'_>) -> Option<Server> {
+    let table = node.table(&["listen", "metrics", "drain"])?;
+    let address = |key, example: &str| {
+        let valid = format!("an address and a port, such as {example}");
+        table.require(key, &valid).and_then(|node| node.parsed(&valid, |text| text.parse().ok()))
+    };
+    let listen = address("listen", "0.0.0.0:8443");
+    let metrics = address("metrics", "0.0.0.0:9090");
+    let valid = "a number of seconds of at most 600, such as 12s";
+    let drain = table.require("drain", valid).and_then(|node| {
+        node.parsed(valid, |text| {
+            let seconds = text.strip_suffix('s')?.parse().ok().filter(|seconds| *seconds <= 600)?;
+            Some(Duration::from_secs(seconds))
+        })
+    });
+    Some(Server { listen: listen?, metrics: metrics?, drain: drain? })
+}
+
+fn tls(node: &Node<'_>) -> Option<Tls> {
+    let table = node.table(&["source", "cert", "key", "names", "minimum"])?;
+    let minimum =
+        table.require("minimum", "1.2, 1.3").and_then(|node| node.choice(&TlsVersion::ALL, TlsVersion::as_str));
+    let sources = ["self-signed", "files"];
+    let source = if table.require("source", "self-signed, files")?.choice(&sources, |word| word)? == "files" {
+        let file = |key, valid: &str| table.require(key, valid).and_then(|node| node.text().map(Into::into));
+        let cert = file("cert", "the file of the PEM certificate chain");
+        let key = file("key", "the file of the PEM private key");
+        TlsSource::Files { cert: cert?, key: key? }
+    } else {
+        for key in ["cert", "key"].into_iter().filter(|key| table.get(key).is_some()) {
+            table.at(key).fault_found("a file with the source self-signed", "this key only with the source files");
+        }
+        let names = table.get("names").map(|node| words(&node, syntax::line)).unwrap_or_default();
+        TlsSource::SelfSigned { names }
+    };
+    Some(Tls { source, minimum: minimum? })
+}
+
+fn log(node: &Node<'_>) -> Option<Log> {
+    let table = node.table(&["level", "format"])?;
+    let level = table.require("level", "a level, such as info").and_then(|node| node.checked(syntax::line));
+    let format =
+        table.require("format", "auto, text, json").and_then(|node| node.choice(&LogFormat::ALL, LogFormat::as_str));
+    Some(Log { level: level?, format: format? })
+}
+
+/// A list of strings that are each valid and all different.
+fn words(node: &Node<'_>, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
+    distinct(node.list(), check)
+}
+
+fn patterns(node: &Node<'_>, items: Vec<Node<'_>>, check: impl Fn(&str) -> Result<(), String>) -> Patterns {
+    Patterns::new(distinct(items, check)).unwrap_or_else(|error| {
+        node.fault(format!("globs that can be compiled together ({error})"));
+        Patterns::default()
+    })
+}
+
+fn distinct(items: Vec<Node<'_>>, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut words = Vec::new();
+    for item in items {
+        let Some(word) = item.checked(&check) else { continue };
+        if seen.insert(word.clone()) {
+            words.push(word);
+        } else {
+            item.fault_found(format!("\"{word}\" a second time"), "each only once");
+        }
+    }
+    words
+}

@@ -1,0 +1,232 @@
+//! What a decision says: findings with stable ids, what is injected, who was exempt.
+
+use std::fmt;
+
+use json_patch::Patch;
+
+/// How strongly a rule acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// The rule is not evaluated.
+    Off,
+    /// Recorded: log, metrics, audit annotation.
+    Audit,
+    /// Recorded, and the client sees a warning.
+    Warn,
+    /// Recorded, and the request is refused.
+    Deny,
+}
+
+impl Action {
+    /// Every action, weakest first.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Audit, Self::Warn, Self::Deny];
+
+    /// The contract's spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Audit => "audit",
+            Self::Warn => "warn",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// The most that any rule may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Nothing is changed, denied or shown to the client.
+    Audit,
+    /// Pods are completed and warnings shown; nothing is denied.
+    Warn,
+    /// The contract is enforced.
+    Enforce,
+}
+
+impl Mode {
+    /// Every mode, weakest first.
+    pub const ALL: [Self; 3] = [Self::Audit, Self::Warn, Self::Enforce];
+
+    /// The contract's spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Audit => "audit",
+            Self::Warn => "warn",
+            Self::Enforce => "enforce",
+        }
+    }
+
+    /// The strongest action that the mode lets a rule take.
+    #[must_use]
+    pub fn ceiling(self) -> Action {
+        match self {
+            Self::Audit => Action::Audit,
+            Self::Warn => Action::Warn,
+            Self::Enforce => Action::Deny,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A rule of the contract. The ids are stable: they stand in messages, metrics and contracts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// A toleration that passes a pool's taints, in a namespace that the pool does not allow.
+    TolerationOutsideAllowlist,
+    /// A GPU request in such a namespace.
+    GpuRequestOutsideAllowlist,
+    /// In an allowed namespace, a toleration wider than the exact one.
+    BroadToleration,
+    /// In an allowed namespace, a pod that passes the taints and requests no GPU.
+    TolerationWithoutGpuRequest,
+    /// A GPU pod that can never run on the pool's nodes.
+    PlacementConflict,
+    /// A GPU pod that reaches validation without the exact toleration and nodeSelector.
+    PlacementMissing,
+}
+
+impl Rule {
+    /// Every rule, in the order in which findings are reported.
+    pub const ALL: [Self; 6] = [
+        Self::TolerationOutsideAllowlist,
+        Self::GpuRequestOutsideAllowlist,
+        Self::BroadToleration,
+        Self::TolerationWithoutGpuRequest,
+        Self::PlacementConflict,
+        Self::PlacementMissing,
+    ];
+
+    /// The stable id.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::TolerationOutsideAllowlist => "toleration-outside-allowlist",
+            Self::GpuRequestOutsideAllowlist => "gpu-request-outside-allowlist",
+            Self::BroadToleration => "broad-toleration",
+            Self::TolerationWithoutGpuRequest => "toleration-without-gpu-request",
+            Self::PlacementConflict => "placement-conflict",
+            Self::PlacementMissing => "placement-missing",
+        }
+    }
+
+    /// What the rule does where the contract does not say.
+    #[must_use]
+    pub fn default_action(self) -> Action {
+        match self {
+            Self::TolerationOutsideAllowlist | Self::GpuRequestOutsideAllowlist | Self::PlacementConflict => {
+                Action::Deny
+            }
+            Self::BroadToleration | Self::TolerationWithoutGpuRequest | Self::PlacementMissing => Action::Warn,
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+/// A place where the object breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// What the contract wants done: the rule's own action.
+    pub configured: Action,
+    /// What is done, after the ceilings of mode, rollout and templates.
+    pub action: Action,
+    /// The field, such as `spec.tolerations[2]`.
+    pub field: String,
+    /// What is wrong and what to do, without the rule's id.
+    pub message: String,
+}
+
+/// The rule's id and the message.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.message)
+    }
+}
+
+/// What a GPU pod is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Injection {
+    /// The pool's name.
+    pub pool: String,
+    /// The smallest patch that completes the pod.
+    pub patch: Patch,
+    /// Whether the patch is made; in audit mode it is only reported.
+    pub enforced: bool,
+}
+
+/// Findings and an injection that did not count, because the subject proved to be exempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exempted {
+    /// The exemption's name, or `mirror-pod`.
+    pub exemption: String,
+    /// The rules that would have spoken; empty where only an injection was left out.
+    pub rules: Vec<Rule>,
+}
+
+/// Something in the object that could not be read and was passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The field.
+    pub field: String,
+    /// What was found and what is valid.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.field, self.message)
+    }
+}
+
+/// What the policy says about one request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The mode in force for the namespace.
+    pub mode: Mode,
+    /// What breaks the contract, strongest rule order first.
+    pub findings: Vec<Finding>,
+    /// What a GPU pod is given, in the mutating phase.
+    pub injection: Option<Injection>,
+    /// Who was exempt, where it made a difference.
+    pub exempted: Option<Exempted>,
+    /// What could not be read.
+    pub faults: Vec<Fault>,
+}
+
+impl Decision {
+    /// A decision with nothing to say.
+    #[must_use]
+    pub fn quiet(mode: Mode) -> Self {
+        Self { mode, findings: Vec::new(), injection: None, exempted: None, faults: Vec::new() }
+    }
+
+    /// The findings for which the request is refused.
+    pub fn denials(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.action == Action::Deny)
+    }
+
+    /// Whether the request is refused.
+    #[must_use]
+    pub fn denies(&self) -> bool {
+        self.denials().next().is_some()
+    }
+
+    /// Whether the request would be refused if no ceiling held the rules back.
+    #[must_use]
+    pub fn would_deny(&self) -> bool {
+        self.findings.iter().any(|finding| finding.configured == Action::Deny)
+    }
+}

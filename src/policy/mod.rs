@@ -1,0 +1,271 @@
+//! The decision, pure: no clock, environment, files, sockets, logs or metrics, and no way to fail.
+//!
+//! [`Policy`] is immutable and valid by construction: only a [contract](crate::contract) makes one.
+//! [`Policy::decide`] is the one door, for the webhook, the offline review and every other caller. It
+//! takes what is judged (a [`Subject`]) and what is known of the cluster ([`Facts`]), and returns a
+//! [`Decision`]; what it could not read comes back as data in it.
+
+mod allowlist;
+mod decision;
+mod exemption;
+mod facts;
+mod placement;
+mod pod;
+mod pool;
+mod quantity;
+mod rules;
+mod subject;
+mod text;
+mod toleration;
+mod workload;
+
+pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
+pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Rule};
+pub use exemption::{DAEMON_SET_CONTROLLER, Exemption};
+pub use facts::{Facts, NamespaceLabels, NoFacts};
+pub use placement::WhenTolerated;
+pub use pod::{MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec};
+pub use pool::{Asked, Models, Pool, PoolSet};
+pub use quantity::{NotAQuantity, Quantity};
+pub use subject::{Operation, Phase, Requester, Subject};
+pub use text::{RawMap, StringMap, Text};
+pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
+pub use workload::{Kind, Workload};
+
+use placement::Terms;
+use rules::Violation;
+
+/// A namespace's own ceiling.
+#[derive(Debug, Clone)]
+pub struct Rollout {
+    /// The namespaces.
+    pub namespaces: Patterns,
+    /// Their mode.
+    pub mode: Mode,
+}
+
+/// The contract in the form that decides. Made by [`crate::contract`] alone, which has checked it.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub(crate) mode: Mode,
+    pub(crate) rollout: Vec<Rollout>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) exemptions: Vec<Exemption>,
+    /// By the rule's place in [`Rule::ALL`].
+    pub(crate) rules: [Action; Rule::ALL.len()],
+    pub(crate) templates: Action,
+    pub(crate) when_tolerated: WhenTolerated,
+    /// The user names under which the DaemonSet controller makes pods.
+    pub(crate) daemon_set_controllers: Vec<String>,
+    /// Whom a refused user may ask.
+    pub(crate) contact: Option<String>,
+}
+
+impl Policy {
+    /// The mode in force for a namespace: the first rollout entry that names it, else the contract's.
+    #[must_use]
+    pub fn mode_in(&self, namespace: &str) -> Mode {
+        let own = self.rollout.iter().find(|rollout| rollout.namespaces.matches(namespace));
+        own.map_or(self.mode, |rollout| rollout.mode)
+    }
+
+    /// The mode where no rollout entry says otherwise.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The pools, in the contract's order.
+    #[must_use]
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// What a rule does, before any ceiling.
+    #[must_use]
+    pub fn action(&self, rule: Rule) -> Action {
+        self.rules[rule as usize]
+    }
+
+    /// Decides one request.
+    #[must_use]
+    pub fn decide(&self, subject: &Subject<'_>, facts: &dyn Facts) -> Decision {
+        let mut decision = Decision::quiet(self.mode_in(subject.namespace));
+        let case = Case::new(self, subject, subject.object, facts, &mut decision);
+        // The common case: an ordinary pod, of which there is nothing more to ask.
+        if case.passed.is_empty() && case.asked == Asked::Nothing {
+            return decision;
+        }
+        match subject.phase {
+            Phase::Mutating => self.decide_injection(&case, &mut decision),
+            Phase::Validating => self.decide_findings(&case, facts, &mut decision),
+        }
+        decision
+    }
+
+    fn decide_injection(&self, case: &Case<'_, '_>, decision: &mut Decision) {
+        let (Operation::Create, Kind::Pod, Asked::One(index)) = (case.subject.operation, case.object.kind, case.asked)
+        else {
+            return;
+        };
+        if !case.allowed.contains(index) {
+            return;
+        }
+        let pool = &self.pools[index];
+        match placement::complete(&case.terms(pool), &case.object.pod.spec) {
+            Ok(None) => {}
+            Ok(Some(_)) if self.exemption(case.subject).is_some() => {
+                decision.exempted =
+                    self.exemption(case.subject).map(|exemption| Exempted { exemption, rules: Vec::new() });
+            }
+            Ok(Some(patch)) => {
+                let enforced = decision.mode > Mode::Audit;
+                decision.injection = Some(Injection { pool: pool.name.clone(), patch, enforced });
+            }
+            Err(message) => decision.faults.push(Fault { field: "patch".to_owned(), message }),
+        }
+    }
+
+    fn decide_findings(&self, case: &Case<'_, '_>, facts: &dyn Facts, decision: &mut Decision) {
+        let mut violations = self.violations(case, decision.mode);
+        if let (Operation::Update(old), false) = (case.subject.operation, violations.is_empty()) {
+            // Old objects are not punished: what the stored object did already, the update does not add.
+            let mut unread = Decision::quiet(decision.mode);
+            let before = self.violations(&Case::new(self, case.subject, old, facts, &mut unread), decision.mode);
+            violations.retain(|violation| !before.iter().any(|old| old.is_same_as(violation)));
+        }
+        if violations.is_empty() {
+            return;
+        }
+        if let Some(exemption) = self.exemption(case.subject) {
+            let mut rules: Vec<_> = violations.iter().map(|violation| violation.rule).collect();
+            rules.dedup();
+            decision.exempted = Some(Exempted { exemption, rules });
+            return;
+        }
+        let template = if case.object.kind.is_template() { self.templates } else { Action::Deny };
+        let ceiling = decision.mode.ceiling().min(template);
+        decision.findings = violations
+            .into_iter()
+            .map(|Violation { rule, field, message, .. }| {
+                let configured = self.action(rule);
+                Finding { rule, configured, action: configured.min(ceiling), field, message }
+            })
+            .collect();
+    }
+
+    fn violations(&self, case: &Case<'_, '_>, mode: Mode) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if case.object.kind.is_template() && self.templates == Action::Off {
+            return found;
+        }
+        for rule in Rule::ALL.into_iter().filter(|rule| self.action(*rule) != Action::Off) {
+            rules::check(rule, case, mode, &mut found);
+        }
+        found
+    }
+
+    /// The name of what exempts the subject, if anything does.
+    fn exemption(&self, subject: &Subject<'_>) -> Option<String> {
+        if exemption::is_mirror_pod(subject) {
+            return Some("mirror-pod".to_owned());
+        }
+        let from_controller = self.is_daemon_set_controller(&subject.requester);
+        let exemption = self.exemptions.iter().find(|exemption| exemption.covers(subject, from_controller))?;
+        Some(exemption.name.clone())
+    }
+
+    fn is_daemon_set_controller(&self, requester: &Requester<'_>) -> bool {
+        self.daemon_set_controllers.iter().any(|name| name == requester.username)
+    }
+}
+
+/// A subject's object beside the policy: what it reaches and what it asks for.
+#[derive(Debug)]
+struct Case<'a, 'p> {
+    policy: &'p Policy,
+    subject: &'a Subject<'a>,
+    /// The subject's object, or the one it replaces.
+    object: &'a Workload<'a>,
+    /// The pools whose taints the pod's tolerations pass.
+    passed: PoolSet,
+    /// The pools whose resources the pod requests.
+    asked: Asked,
+    /// The pools that the namespace may use. Empty for a pod that neither passes nor asks.
+    allowed: PoolSet,
+    /// The pools of which it is not known whether the namespace may use them.
+    unknown: PoolSet,
+}
+
+impl<'a, 'p> Case<'a, 'p> {
+    fn new(
+        policy: &'p Policy,
+        subject: &'a Subject<'a>,
+        object: &'a Workload<'a>,
+        facts: &dyn Facts,
+        decision: &mut Decision,
+    ) -> Self {
+        let spec = &object.pod.spec;
+        let pools = policy.pools.iter().enumerate();
+        let passed = pools.clone().filter(|(_, pool)| pool.is_passed_by(spec.tolerations())).map(|(index, _)| index);
+        let mut case = Self {
+            policy,
+            subject,
+            object,
+            passed: passed.collect(),
+            asked: Asked::Nothing,
+            allowed: PoolSet::default(),
+            unknown: PoolSet::default(),
+        };
+        let candidates = case.candidates(decision);
+        if case.passed.is_empty() && candidates.is_empty() {
+            return case;
+        }
+        for (index, pool) in pools {
+            match pool.namespaces.membership(subject.namespace, facts) {
+                Membership::Allowed => case.allowed.insert(index),
+                Membership::Unknown => case.unknown.insert(index),
+                Membership::Outside => {}
+            }
+        }
+        case.asked = Asked::resolve(&policy.pools, &candidates, spec, case.allowed);
+        case
+    }
+
+    /// For each resource of a pool that a container requests, the pools that offer it.
+    fn candidates(&self, decision: &mut Decision) -> Vec<PoolSet> {
+        let mut candidates = Vec::new();
+        for mention in self.object.pod.spec.extended_resources() {
+            let pools = self.offering(mention.name);
+            if pools.is_empty() {
+                continue;
+            }
+            match Quantity::from_json(mention.quantity.get()) {
+                Ok(quantity) if quantity.is_positive() => candidates.push(pools),
+                Ok(_) => {}
+                Err(error) => decision.faults.push(Fault {
+                    field: subject::Field(self.object, mention).to_string(),
+                    message: format!("is {}: {error}", mention.quantity),
+                }),
+            }
+        }
+        candidates
+    }
+
+    /// The pools that offer a resource.
+    fn offering(&self, resource: &str) -> PoolSet {
+        let pools = self.policy.pools.iter().enumerate();
+        pools.filter(|(_, pool)| pool.resources.matches(resource)).map(|(index, _)| index).collect()
+    }
+
+    /// The terms under which the pod runs in the pool.
+    fn terms(&self, pool: &'p Pool) -> Terms<'p> {
+        let mut terms = Terms::of(pool, &self.object.pod, self.policy.when_tolerated);
+        // The DaemonSet controller has pinned its pod to a node. With a selector that this node does
+        // not meet the pod could never run, and the controller would delete and create it for ever.
+        if self.policy.is_daemon_set_controller(&self.subject.requester) {
+            terms.labels.clear();
+        }
+        terms
+    }
+}

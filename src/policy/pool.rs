@@ -1,0 +1,162 @@
+//! Pools of GPU nodes, and which of them a pod means.
+
+use std::collections::BTreeMap;
+
+use super::allowlist::{Allowlist, Patterns};
+use super::pod::PodSpec;
+use super::toleration::{Taint, Toleration};
+
+/// A pool of GPU nodes: what its nodes offer, how they are fenced, and who may come.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    /// The pool's name, for messages.
+    pub name: String,
+    /// The extended resources of its nodes.
+    pub resources: Patterns,
+    /// The taints of its nodes, all of them hard.
+    pub taints: Vec<Taint>,
+    /// The labels of its nodes.
+    pub node_selector: BTreeMap<String, String>,
+    /// Which namespaces may use it.
+    pub namespaces: Allowlist,
+    /// How a pod names a model of GPU.
+    pub models: Option<Models>,
+}
+
+/// How a pod names a model of GPU, and the label by which nodes carry it.
+#[derive(Debug, Clone)]
+pub struct Models {
+    /// The annotation of the pod.
+    pub annotation: String,
+    /// The label of the node.
+    pub node_label: String,
+    /// The models that there are.
+    pub values: Vec<String>,
+}
+
+impl Pool {
+    /// Whether the tolerations together let a pod onto the pool's nodes.
+    #[must_use]
+    pub fn is_passed_by(&self, tolerations: &[Toleration<'_>]) -> bool {
+        self.taints.iter().all(|taint| tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+    }
+
+    /// Whether a pod with exactly the tolerations for `other` is let onto this pool's nodes too. Then
+    /// the taints cannot tell the two apart, and who may use `other` may pass here.
+    #[must_use]
+    pub fn is_open_to(&self, other: &Self) -> bool {
+        self.taints.iter().all(|taint| other.taints.contains(taint))
+    }
+
+    /// The labels as a selector: `a=b,c=d`.
+    #[must_use]
+    pub fn selector_text(&self) -> String {
+        self.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A set of pools, by their place in the contract.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolSet(u64);
+
+impl PoolSet {
+    /// How many pools a contract may have, so that a set of them is one word.
+    pub const CAPACITY: usize = 64;
+
+    /// Adds a pool.
+    pub fn insert(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
+    /// Whether the pool is in the set.
+    #[must_use]
+    pub fn contains(self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
+    }
+
+    /// Whether the set is empty.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The pools in both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The pools in this set and not in the other.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The pools in order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..Self::CAPACITY).filter(move |index| self.contains(*index))
+    }
+
+    /// The first pool.
+    #[must_use]
+    pub fn first(self) -> Option<usize> {
+        self.iter().next()
+    }
+}
+
+impl FromIterator<usize> for PoolSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(indexes: I) -> Self {
+        let mut set = Self::default();
+        indexes.into_iter().for_each(|index| set.insert(index));
+        set
+    }
+}
+
+/// The pools that a pod's GPU requests mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It requests no pool's resource.
+    Nothing,
+    /// One pool offers all that it requests.
+    One(usize),
+    /// No single pool does.
+    Several(PoolSet),
+}
+
+impl Asked {
+    /// Which pool is meant, when `candidates` holds for each requested resource the pools that offer
+    /// it. Where several would do: one whose labels the pod selects itself, else one that its
+    /// nodeSelector does not contradict, else one that the namespace may use, else the contract's
+    /// order.
+    pub(crate) fn resolve(pools: &[Pool], candidates: &[PoolSet], spec: &PodSpec<'_>, allowed: PoolSet) -> Self {
+        let Some(shared) = candidates.iter().copied().reduce(PoolSet::and) else {
+            return Self::Nothing;
+        };
+        if shared.is_empty() {
+            return Self::Several(candidates.iter().filter_map(|set| set.first()).collect());
+        }
+        let meets = |index: &usize, absent| {
+            pools[*index]
+                .node_selector
+                .iter()
+                .all(|(key, value)| spec.selects(key).map_or(absent, |selected| selected == value))
+        };
+        let chosen: PoolSet = shared.iter().filter(|index| meets(index, false)).collect();
+        let possible: PoolSet = shared.iter().filter(|index| meets(index, true)).collect();
+        let narrowed = [chosen, possible, shared].into_iter().find(|set| !set.is_empty()).unwrap_or(shared);
+        match narrowed.and(allowed).first().or_else(|| narrowed.first()) {
+            Some(index) => Self::One(index),
+            None => Self::Nothing,
+        }
+    }
+
+    /// The pools as a set.
+    #[must_use]
+    pub fn pools(self) -> PoolSet {
+        match self {
+            Self::Nothing => PoolSet::default(),
+            Self::One(index) => PoolSet::from_iter([index]),
+            Self::Several(pools) => pools,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `broad-toleration`: in an allowed namespace, a toleration of a pool's taint that is wider than the
+//! exact one, and so lets the pod onto other nodes as well.
+
+use super::super::{Case, Rule, Taint, Toleration};
+use super::{Violation, listing, toleration_field};
+
+pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
+    let reachable = case.passed.and(case.allowed);
+    for (position, toleration) in case.object.pod.spec.tolerations().iter().enumerate() {
+        // One finding a toleration: a wildcard passes every pool, and is one mistake.
+        let broad = reachable.iter().find_map(|index| {
+            let taint = case.policy.pools[index].taints.iter().find(|taint| is_broad(toleration, taint))?;
+            Some((index, taint))
+        });
+        let Some((index, taint)) = broad else { continue };
+        let field = toleration_field(case, position);
+        found.push(Violation {
+            rule: Rule::BroadToleration,
+            pool: index,
+            what: toleration.to_string(),
+            message: format!(
+                "{field} has {}, wider than pool {} needs. Write {}, or leave it out: GPU pods get it.",
+                width(toleration),
+                case.policy.pools[index].name,
+                taint.exact_toleration_text(),
+            ),
+            field,
+        });
+    }
+}
+
+fn is_broad(toleration: &Toleration<'_>, taint: &Taint) -> bool {
+    toleration.tolerates(taint) && !toleration.names_exactly(taint)
+}
+
+/// What makes the toleration wide.
+fn width(toleration: &Toleration<'_>) -> String {
+    let mut wide = Vec::new();
+    if toleration.key.is_empty() {
+        wide.push("no key".to_owned());
+    }
+    if !matches!(&*toleration.operator, "" | "Equal") {
+        wide.push(format!("operator {}", toleration.operator));
+    }
+    if toleration.effect.is_empty() {
+        wide.push("no effect".to_owned());
+    }
+    listing(&wide)
+}

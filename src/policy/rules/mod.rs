@@ -1,0 +1,100 @@
+//! The rules, one file each. A rule looks at a case and says where it breaks the contract; what is done
+//! about it (mode, exemptions, what an update adds) is decided by the caller, for all rules alike.
+
+mod broad_toleration;
+mod gpu_request_outside_allowlist;
+mod placement_conflict;
+mod placement_missing;
+mod toleration_outside_allowlist;
+mod toleration_without_gpu_request;
+
+use std::fmt;
+
+use super::pod::ResourceMention;
+use super::pool::Pool;
+use super::subject::Field;
+use super::{Case, Mode, Quantity, Rule, Taint};
+
+/// A breach of the contract, before anything is decided about it.
+#[derive(Debug)]
+pub(super) struct Violation {
+    pub(super) rule: Rule,
+    /// The pool's place in the contract.
+    pool: usize,
+    /// What of the object breaks the rule, by content and not by place: an update that only moves it
+    /// adds nothing.
+    what: String,
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+impl Violation {
+    /// Whether both are the same breach of the same rule.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        (self.rule, self.pool, &self.what) == (other.rule, other.pool, &other.what)
+    }
+}
+
+/// Runs one rule.
+pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>) {
+    match rule {
+        Rule::TolerationOutsideAllowlist => toleration_outside_allowlist::check(case, found),
+        Rule::GpuRequestOutsideAllowlist => gpu_request_outside_allowlist::check(case, found),
+        Rule::BroadToleration => broad_toleration::check(case, found),
+        Rule::TolerationWithoutGpuRequest => toleration_without_gpu_request::check(case, found),
+        Rule::PlacementConflict => placement_conflict::check(case, found),
+        Rule::PlacementMissing => placement_missing::check(case, mode, found),
+    }
+}
+
+/// The field of the toleration that lets the pod past the taint.
+fn passing_field(case: &Case<'_, '_>, taint: &Taint) -> Option<String> {
+    let index = case.object.pod.spec.tolerations().iter().position(|toleration| toleration.tolerates(taint))?;
+    Some(toleration_field(case, index))
+}
+
+/// The first mention of one of the pool's resources with a quantity above zero.
+fn request<'a>(case: &Case<'a, '_>, pool: &Pool) -> Option<ResourceMention<'a>> {
+    case.object.pod.spec.extended_resources().find(|mention| {
+        pool.resources.matches(mention.name)
+            && Quantity::from_json(mention.quantity.get()).is_ok_and(Quantity::is_positive)
+    })
+}
+
+fn toleration_field(case: &Case<'_, '_>, index: usize) -> String {
+    Field(case.object, format_args!("spec.tolerations[{index}]")).to_string()
+}
+
+/// `, which namespace web may not use (allowed: ml-team)`, and what to do about it.
+struct Outside<'a, 'p> {
+    case: &'a Case<'a, 'p>,
+    pool: usize,
+    /// What the author can take out: `the toleration`.
+    remove: &'static str,
+}
+
+impl fmt::Display for Outside<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case, pool, remove } = self;
+        let allowlist = &case.policy.pools[*pool].namespaces;
+        let namespace = case.subject.namespace;
+        write!(f, "which namespace {namespace} may not use (allowed: {allowlist}")?;
+        if case.unknown.contains(*pool) {
+            write!(f, "; the labels of {namespace} are not known")?;
+        }
+        write!(f, "). Remove {remove} or use an allowed namespace")?;
+        match &case.policy.contact {
+            Some(contact) => write!(f, "; ask {contact}."),
+            None => f.write_str("."),
+        }
+    }
+}
+
+/// A list for a sentence: `a, b and c`.
+fn listing(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,36 @@
+//! `placement-missing`: a GPU pod reaches validation without its pool's exact toleration and
+//! nodeSelector, so the mutation did not run or was undone.
+
+use super::super::placement::Missing;
+use super::super::subject::Field;
+use super::super::{Asked, Case, Mode, Rule};
+use super::{Violation, listing};
+
+pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>) {
+    let Asked::One(index) = case.asked else { return };
+    // In audit mode nothing is injected, on purpose: what the mutation would have done it has said
+    // itself. Templates are never injected.
+    if mode == Mode::Audit || case.object.kind.is_template() || !case.allowed.contains(index) {
+        return;
+    }
+    let pool = &case.policy.pools[index];
+    let Missing { taints, labels } = Missing::of(&case.terms(pool), &case.object.pod.spec);
+    let mut missing: Vec<_> = taints.iter().map(|taint| format!("the toleration of {taint}")).collect();
+    missing.extend(labels.iter().map(|(key, value)| format!("the nodeSelector {key}={value}")));
+    if missing.is_empty() {
+        return;
+    }
+    let what = listing(&missing);
+    let field = if taints.is_empty() { "spec.nodeSelector" } else { "spec.tolerations" };
+    found.push(Violation {
+        rule: Rule::PlacementMissing,
+        pool: index,
+        message: format!(
+            "this GPU pod lacks {what} of pool {}: the mutating webhook did not run or was undone. Create the pod \
+             again; check the webhook's registration.",
+            pool.name,
+        ),
+        what,
+        field: Field(case.object, field).to_string(),
+    });
+}

@@ -1,0 +1,33 @@
+//! `toleration-without-gpu-request`: in an allowed namespace, a pod passes a pool's taints and requests
+//! no GPU, so it takes the CPU, memory and pod slots that GPU pods then miss.
+
+use super::super::{Asked, Case, PoolSet, Rule};
+use super::{Violation, passing_field};
+
+pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
+    if case.asked != Asked::Nothing {
+        return;
+    }
+    let pools = &case.policy.pools;
+    let mut told = PoolSet::default();
+    for index in case.passed.and(case.allowed).iter() {
+        let pool = &pools[index];
+        // Pools that the taints cannot tell apart are one reach.
+        if told.iter().any(|earlier| pool.is_open_to(&pools[earlier])) {
+            continue;
+        }
+        told.insert(index);
+        let Some(field) = pool.taints.first().and_then(|taint| passing_field(case, taint)) else { continue };
+        found.push(Violation {
+            rule: Rule::TolerationWithoutGpuRequest,
+            pool: index,
+            what: String::new(),
+            message: format!(
+                "{field} lets this pod onto the GPU nodes of pool {}, but no container requests a GPU ({}). \
+                 Remove the toleration or request a GPU.",
+                pool.name, pool.resources,
+            ),
+            field,
+        });
+    }
+}

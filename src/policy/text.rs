@@ -1,0 +1,165 @@
+//! Strings and small maps borrowed from a JSON document, and how `null` reads.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A JSON string, borrowed from the document unless it holds escapes. `null` reads as empty, as it
+/// does in Kubernetes' own decoder.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text<'a>(pub Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Text::default())
+            }
+        }
+
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+/// A map of strings, such as a nodeSelector, in the order of the document.
+#[derive(Debug, Clone, Default)]
+pub struct StringMap<'a>(pub Vec<(Text<'a>, Text<'a>)>);
+
+impl StringMap<'_> {
+    /// The value of a key. A key given twice counts with its last value, as in Kubernetes.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+    }
+}
+
+/// A map whose values are looked at only when asked for, such as annotations.
+#[derive(Debug, Clone, Default)]
+pub struct RawMap<'a>(pub Vec<(Text<'a>, &'a RawValue)>);
+
+impl<'a> RawMap<'a> {
+    /// Whether the key is there.
+    #[must_use]
+    pub fn contains(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, _)| &**name == key)
+    }
+
+    /// The string at a key; `None` where it is absent or not a string.
+    #[must_use]
+    pub fn string(&self, key: &str) -> Option<Text<'a>> {
+        let (_, raw) = self.0.iter().rev().find(|(name, _)| &**name == key)?;
+        serde_json::from_str(raw.get()).ok()
+    }
+}
+
+/// Resources named `vendor/resource`, with their quantities unread. Native ones (cpu, memory,
+/// hugepages) are passed over: a pool's resources always have a vendor.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ExtendedResources<'a>(pub(super) Vec<(Text<'a>, &'a RawValue)>);
+
+macro_rules! from_map {
+    ($name:ident, $expecting:literal, |$map:ident, $entries:ident, $key:ident| $take:expr) => {
+        impl<'de: 'a, 'a> Deserialize<'de> for $name<'a> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct MapVisitor;
+
+                impl<'de> Visitor<'de> for MapVisitor {
+                    type Value = $name<'de>;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expecting)
+                    }
+
+                    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                        Ok($name::default())
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, mut $map: A) -> Result<Self::Value, A::Error> {
+                        let mut $entries = Vec::new();
+                        while let Some($key) = $map.next_key::<Text<'de>>()? {
+                            $take;
+                        }
+                        Ok($name($entries))
+                    }
+                }
+
+                deserializer.deserialize_any(MapVisitor)
+            }
+        }
+    };
+}
+
+from_map!(StringMap, "a map of strings", |map, entries, key| entries.push((key, map.next_value()?)));
+from_map!(RawMap, "a map", |map, entries, key| entries.push((key, map.next_value()?)));
+from_map!(ExtendedResources, "a map of quantities", |map, entries, key| {
+    if key.contains('/') {
+        entries.push((key, map.next_value()?));
+    } else {
+        map.next_value::<IgnoredAny>()?;
+    }
+});
+
+/// A value together with the JSON it was read from.
+#[derive(Debug, Clone)]
+pub struct Verbatim<'a, T> {
+    /// The JSON as it stands in the document.
+    pub json: &'a RawValue,
+    /// What it says.
+    pub value: T,
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Verbatim<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?;
+        let value = serde_json::from_str(json.get()).map_err(serde::de::Error::custom)?;
+        Ok(Self { json, value })
+    }
+}
+
+/// For `#[serde(deserialize_with)]`: `null` reads as the default, as it does in Kubernetes.
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -1,0 +1,209 @@
+//! Where the pod sits in each kind: a Pod is one, a workload carries a template of one.
+
+use serde::Deserialize;
+
+use super::pod::{Metadata, Pod};
+use super::text::{Text, nullable};
+
+/// A kind whose pods are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are Kubernetes' own names")]
+pub enum Kind {
+    Pod,
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    Job,
+    CronJob,
+    ReplicationController,
+    PodTemplate,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 9] = [
+        Self::Pod,
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::Job,
+        Self::CronJob,
+        Self::ReplicationController,
+        Self::PodTemplate,
+    ];
+
+    /// The kind that a group and a name mean, whatever the version.
+    #[must_use]
+    pub fn of(group: &str, name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name && kind.group() == group)
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Pod | Self::ReplicationController | Self::PodTemplate => "",
+            Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps",
+            Self::Job | Self::CronJob => "batch",
+        }
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::Job => "Job",
+            Self::CronJob => "CronJob",
+            Self::ReplicationController => "ReplicationController",
+            Self::PodTemplate => "PodTemplate",
+        }
+    }
+
+    /// The resource's name in a path and in a rule of a webhook configuration.
+    #[must_use]
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Deployment => "deployments",
+            Self::ReplicaSet => "replicasets",
+            Self::StatefulSet => "statefulsets",
+            Self::DaemonSet => "daemonsets",
+            Self::Job => "jobs",
+            Self::CronJob => "cronjobs",
+            Self::ReplicationController => "replicationcontrollers",
+            Self::PodTemplate => "podtemplates",
+        }
+    }
+
+    /// Whether the kind only carries a template of pods that are made later.
+    #[must_use]
+    pub fn is_template(self) -> bool {
+        self != Self::Pod
+    }
+
+    /// What stands before the pod's own paths, such as `spec.template.`.
+    #[must_use]
+    pub fn pod_path(self) -> &'static str {
+        match self {
+            Self::Pod => "",
+            Self::CronJob => "spec.jobTemplate.spec.template.",
+            Self::PodTemplate => "template.",
+            _ => "spec.template.",
+        }
+    }
+
+    /// Reads an object of this kind.
+    ///
+    /// # Errors
+    /// Where a field that rules read is not of the type that the kind gives it.
+    pub fn read(self, json: &str) -> Result<Workload<'_>, serde_json::Error> {
+        self.read_from(&mut serde_json::Deserializer::from_str(json))
+    }
+
+    /// Reads an object of this kind from any deserializer that lends strings.
+    ///
+    /// # Errors
+    /// As [`Kind::read`].
+    pub fn read_from<'a, D: serde::Deserializer<'a>>(self, json: D) -> Result<Workload<'a>, D::Error> {
+        Ok(match self {
+            Self::Pod => Workload { kind: self, own: None, pod: Pod::deserialize(json)? },
+            Self::CronJob => {
+                let CronJob { kind, metadata, spec } = CronJob::deserialize(json)?;
+                Workload { kind: self, own: Some((kind, metadata)), pod: spec.job_template.spec.template }
+            }
+            Self::PodTemplate => {
+                let PodTemplate { kind, metadata, template } = PodTemplate::deserialize(json)?;
+                Workload { kind: self, own: Some((kind, metadata)), pod: template }
+            }
+            _ => {
+                let Templated { kind, metadata, spec } = Templated::deserialize(json)?;
+                Workload { kind: self, own: Some((kind, metadata)), pod: spec.template }
+            }
+        })
+    }
+}
+
+/// An object that is a pod or carries the template of one.
+#[derive(Debug, Clone)]
+pub struct Workload<'a> {
+    /// The object's kind.
+    pub kind: Kind,
+    /// The workload's own kind and metadata; `None` for a Pod, which is its own.
+    own: Option<(Text<'a>, Metadata<'a>)>,
+    /// The pod, or the template of one.
+    pub pod: Pod<'a>,
+}
+
+impl<'a> Workload<'a> {
+    /// The object's own metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata<'a> {
+        self.own.as_ref().map_or(&self.pod.metadata, |(_, metadata)| metadata)
+    }
+
+    /// The kind that the object itself says it is; empty where it does not say.
+    #[must_use]
+    pub fn declared_kind(&self) -> &str {
+        self.own.as_ref().map_or(&self.pod.kind, |(kind, _)| kind)
+    }
+
+    /// The object's name, or its generateName with `*` for what the API server adds.
+    #[must_use]
+    pub fn display_name(&self) -> Text<'a> {
+        let metadata = self.metadata();
+        if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
+            return Text(format!("{}*", metadata.generate_name).into());
+        }
+        metadata.name.clone()
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Templated<'a> {
+    #[serde(borrow, default)]
+    kind: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    spec: TemplatedSpec<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct TemplatedSpec<'a> {
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    template: Pod<'a>,
+}
+
+#[derive(Deserialize)]
+struct CronJob<'a> {
+    #[serde(borrow, default)]
+    kind: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    spec: CronJobSpec<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CronJobSpec<'a> {
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    job_template: Templated<'a>,
+}
+
+#[derive(Deserialize)]
+struct PodTemplate<'a> {
+    #[serde(borrow, default)]
+    kind: Text<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    template: Pod<'a>,
+}

@@ -1,0 +1,130 @@
+//! The account of a decision for the log and the metrics: closed words where they become labels.
+
+use std::borrow::Cow;
+
+use super::envelope::{Request, Verb};
+use super::response::clean;
+use crate::policy::{Action, Decision, Kind, Mode, Text};
+
+/// What was decided, in words that the log and the metrics take.
+#[derive(Debug)]
+pub struct Account<'b> {
+    /// The request's uid; empty where none could be read.
+    pub uid: Cow<'b, str>,
+    /// CREATE, UPDATE, DELETE, CONNECT or `unknown`.
+    pub operation: &'static str,
+    /// The resource's name, or `other`.
+    pub resource: &'static str,
+    /// The request's namespace.
+    pub namespace: Cow<'b, str>,
+    /// The object's name, or its generateName with a `*` for the rest.
+    pub name: Cow<'b, str>,
+    /// Who asked.
+    pub user: Cow<'b, str>,
+    /// Whether the request is a dry run.
+    pub dry_run: bool,
+    /// The strongest thing that was done or would have been.
+    pub outcome: &'static str,
+    /// One for each finding, injection, exemption or fault; empty for an uneventful allow.
+    pub entries: Vec<Entry>,
+}
+
+/// One thing worth a place in the log and a count.
+#[derive(Debug)]
+pub struct Entry {
+    /// A rule's id, `injection`, `exemption`, `fault` or `bad-request`.
+    pub rule: &'static str,
+    /// `deny`, `warn`, `audit`, `inject`, `refuse`, each also with `would-` before it; `exempt`; `report`.
+    pub action: &'static str,
+    /// What there is to say.
+    pub message: String,
+}
+
+impl<'b> Account<'b> {
+    pub(super) fn of(request: &Request<'b>, name: Cow<'b, str>, decision: &Decision) -> Self {
+        let entries = entries(decision);
+        Self {
+            uid: request.uid.0.clone(),
+            operation: request.verb().map_or("unknown", Verb::as_str),
+            resource: Kind::of(&request.kind.group, &request.kind.kind).map_or("other", Kind::resource),
+            namespace: request.namespace.0.clone(),
+            name,
+            user: request.user_info.username.0.clone(),
+            dry_run: request.dry_run.unwrap_or_default(),
+            outcome: outcome(&entries),
+            entries,
+        }
+    }
+
+    pub(super) fn salvaged(uid: Text<'b>, namespace: Text<'b>) -> Self {
+        Self { uid: uid.0, namespace: namespace.0, ..Self::nameless() }
+    }
+
+    /// For a body without a readable uid.
+    pub(super) fn unreadable(message: String) -> Self {
+        let entry = Entry { rule: "bad-request", action: "refuse", message };
+        Self { outcome: "refuse", entries: vec![entry], ..Self::nameless() }
+    }
+
+    pub(super) fn refuse(&mut self, mode: Mode, message: &str) {
+        let action = if mode == Mode::Enforce { "refuse" } else { "would-refuse" };
+        self.entries.push(Entry { rule: "bad-request", action, message: message.to_owned() });
+        self.outcome = action;
+    }
+
+    fn nameless() -> Self {
+        Self {
+            uid: Cow::Borrowed(""),
+            operation: "unknown",
+            resource: "other",
+            namespace: Cow::Borrowed(""),
+            name: Cow::Borrowed(""),
+            user: Cow::Borrowed(""),
+            dry_run: false,
+            outcome: "allow",
+            entries: Vec::new(),
+        }
+    }
+}
+
+/// What is done about a finding, or would be without the ceiling.
+fn action_word(configured: Action, action: Action) -> &'static str {
+    match (configured, action == configured) {
+        (Action::Deny, true) => "deny",
+        (Action::Deny, false) => "would-deny",
+        (Action::Warn, true) => "warn",
+        (Action::Warn, false) => "would-warn",
+        (Action::Audit | Action::Off, _) => "audit",
+    }
+}
+
+fn entries(decision: &Decision) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for finding in &decision.findings {
+        let action = action_word(finding.configured, finding.action);
+        entries.push(Entry { rule: finding.rule.id(), action, message: clean(&finding.message) });
+    }
+    if let Some(injection) = &decision.injection {
+        let action = if injection.enforced { "inject" } else { "would-inject" };
+        let message = format!("pool {}: {}", injection.pool, injection.patch);
+        entries.push(Entry { rule: "injection", action, message });
+    }
+    if let Some(exempted) = &decision.exempted {
+        let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();
+        let from = if rules.is_empty() { "injection".to_owned() } else { rules.join(", ") };
+        let message = format!("{} exempts from {from}", exempted.exemption);
+        entries.push(Entry { rule: "exemption", action: "exempt", message });
+    }
+    for fault in &decision.faults {
+        entries.push(Entry { rule: "fault", action: "report", message: clean(&fault.to_string()) });
+    }
+    entries
+}
+
+/// The strongest action among the entries.
+fn outcome(entries: &[Entry]) -> &'static str {
+    const STRONGEST_FIRST: [&str; 9] =
+        ["deny", "inject", "warn", "would-deny", "would-inject", "would-warn", "exempt", "audit", "report"];
+    let present = |action: &&str| entries.iter().any(|entry| entry.action == *action);
+    STRONGEST_FIRST.into_iter().find(present).unwrap_or("allow")
+}

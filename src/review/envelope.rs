@@ -1,0 +1,210 @@
+//! The request as the API server sends it, its objects raw.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::BadRequest;
+use crate::policy::{Kind, Text, Workload};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// What is done to the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Verb {
+    const ALL: [Self; 4] = [Self::Create, Self::Update, Self::Delete, Self::Connect];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'b> {
+    #[serde(borrow, default)]
+    api_version: Text<'b>,
+    #[serde(borrow, default)]
+    kind: Text<'b>,
+    #[serde(borrow, default)]
+    request: Option<Request<'b>>,
+}
+
+/// The `request` of an AdmissionReview, as far as it is read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request<'b> {
+    #[serde(borrow, default)]
+    pub(super) uid: Text<'b>,
+    /// The kind as the webhook's rule names it, after conversion.
+    #[serde(borrow, default)]
+    pub(super) kind: GroupKind<'b>,
+    #[serde(borrow, default)]
+    pub(super) sub_resource: Text<'b>,
+    #[serde(borrow, default)]
+    pub(super) name: Text<'b>,
+    #[serde(borrow, default)]
+    pub(super) namespace: Text<'b>,
+    #[serde(borrow, default)]
+    operation: Text<'b>,
+    #[serde(borrow, default)]
+    pub(super) user_info: UserInfo<'b>,
+    #[serde(borrow, default)]
+    object: Option<&'b RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'b RawValue>,
+    #[serde(default)]
+    pub(super) dry_run: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct GroupKind<'b> {
+    #[serde(borrow, default)]
+    pub(super) group: Text<'b>,
+    #[serde(borrow, default)]
+    pub(super) kind: Text<'b>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct UserInfo<'b> {
+    #[serde(borrow, default)]
+    pub(super) username: Text<'b>,
+    #[serde(borrow, default)]
+    pub(super) groups: Vec<Text<'b>>,
+}
+
+/// A body that is no AdmissionReview v1 and yet holds a uid to answer to.
+#[derive(Debug)]
+pub(super) struct Salvaged<'b> {
+    pub(super) uid: Text<'b>,
+    pub(super) namespace: Text<'b>,
+    pub(super) error: BadRequest,
+}
+
+/// Reads the envelope. The outer error is for a body without a readable uid.
+pub(super) fn read(body: &[u8]) -> Result<Result<Request<'_>, Salvaged<'_>>, BadRequest> {
+    let text = std::str::from_utf8(body)
+        .map_err(|error| BadRequest::new(format!("the body is not UTF-8 from byte {}", error.valid_up_to())))?;
+    let error = match serde_json::from_str::<Envelope<'_>>(text) {
+        Ok(Envelope { api_version, kind, request: Some(request) })
+            if &*api_version == API_VERSION && &*kind == KIND =>
+        {
+            if request.uid.is_empty() {
+                return Err(BadRequest::new("request.uid is empty or missing, and an answer must carry it"));
+            }
+            return Ok(Ok(request));
+        }
+        Ok(Envelope { api_version, kind, .. }) if &*api_version != API_VERSION || &*kind != KIND => {
+            BadRequest::new(format!(
+                "the body is {}, {}; valid is {API_VERSION}, {KIND}",
+                or_nothing("apiVersion", &api_version),
+                or_nothing("kind", &kind),
+            ))
+        }
+        Ok(_) => BadRequest::new("the AdmissionReview has no request"),
+        Err(_) => locate("the body", text, |json| Envelope::deserialize(json)),
+    };
+    salvage(text, error).map(Err)
+}
+
+/// The uid of a body that is not what it should be, if it has one.
+fn salvage(text: &str, error: BadRequest) -> Result<Salvaged<'_>, BadRequest> {
+    #[derive(Deserialize)]
+    struct Remains<'b> {
+        #[serde(borrow)]
+        request: Identity<'b>,
+    }
+
+    #[derive(Deserialize)]
+    struct Identity<'b> {
+        #[serde(borrow)]
+        uid: Text<'b>,
+        #[serde(borrow, default)]
+        namespace: Option<&'b RawValue>,
+    }
+
+    match serde_json::from_str(text) {
+        Ok(Remains { request: Identity { uid, namespace } }) if !uid.is_empty() => {
+            let namespace = namespace.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+            Ok(Salvaged { uid, namespace, error })
+        }
+        _ => Err(error),
+    }
+}
+
+impl<'b> Request<'b> {
+    pub(super) fn verb(&self) -> Result<Verb, BadRequest> {
+        Verb::ALL.into_iter().find(|verb| verb.as_str() == &*self.operation).ok_or_else(|| {
+            let found = or_nothing("request.operation", &self.operation);
+            BadRequest::new(format!("{found}; valid is CREATE, UPDATE, DELETE or CONNECT"))
+        })
+    }
+
+    pub(super) fn read_object(&self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
+        read_object("request.object", self.object, kind, &self.operation)
+    }
+
+    pub(super) fn read_old_object(&self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
+        read_object("request.oldObject", self.old_object, kind, &self.operation)
+    }
+}
+
+fn read_object<'b>(
+    path: &str,
+    object: Option<&'b RawValue>,
+    kind: Kind,
+    operation: &str,
+) -> Result<Workload<'b>, BadRequest> {
+    let object = object
+        .ok_or_else(|| BadRequest::new(format!("{path} is null; {operation} of a {} carries one", kind.name())))?;
+    let workload = kind.read(object.get()).map_err(|_| locate(path, object.get(), |json| kind.read_from(json)))?;
+    let declared = workload.declared_kind();
+    if !declared.is_empty() && declared != kind.name() {
+        let expected = kind.name();
+        return Err(BadRequest::new(format!("{path} is a {declared}, and request.kind says it is a {expected}")));
+    }
+    Ok(workload)
+}
+
+type Json<'de> = serde_json::Deserializer<serde_json::de::StrRead<'de>>;
+
+/// Reads once more what could not be read, this time keeping track of the path, and says where it
+/// failed. The price of that is paid for errors alone.
+fn locate<'de, T>(
+    root: &str,
+    text: &'de str,
+    read: impl FnOnce(serde_path_to_error::Deserializer<'_, '_, &mut Json<'de>>) -> Result<T, serde_json::Error>,
+) -> BadRequest {
+    let mut track = serde_path_to_error::Track::new();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let Err(error) = read(serde_path_to_error::Deserializer::new(&mut json, &mut track)) else {
+        return BadRequest::new(format!("{root} cannot be read"));
+    };
+    let path = match track.path().to_string().as_str() {
+        "." => root.to_owned(),
+        path => format!("{root}.{path}"),
+    };
+    if error.is_data() {
+        // The place in the text is of no use to a person, and the path says it better.
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        return BadRequest::new(format!("{path}: {message}"));
+    }
+    BadRequest::new(format!("{path} is not JSON: {error}"))
+}
+
+fn or_nothing(name: &str, value: &str) -> String {
+    if value.is_empty() { format!("{name} is missing") } else { format!("{name} is \"{value}\"") }
+}

@@ -1,0 +1,178 @@
+//! The wire: `AdmissionReview` in, `AdmissionReview` out, as bytes. The only place that knows its form;
+//! it knows nothing of HTTP but two status codes.
+//!
+//! The request is read in two stages: first the envelope, in which the objects stay raw, so that the
+//! uid is known whatever the objects hold; then the narrow view of the object. An answer that carries
+//! the uid is always an `AdmissionReview` with HTTP status 200, because the API server takes any other
+//! status as a failed call and lets the failurePolicy decide.
+
+mod account;
+mod envelope;
+mod response;
+
+use std::borrow::Cow;
+
+pub use account::{Account, Entry};
+
+use crate::policy::{Decision, Facts, Kind, Mode, Operation, Phase, Policy, Requester, Subject, Workload};
+use envelope::{Request, Verb};
+use response::Response;
+
+/// Which of the two webhooks was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Webhook {
+    /// `POST /mutate`: completes GPU pods. Refuses nothing but what it cannot read.
+    Mutate,
+    /// `POST /validate`: judges what will be stored.
+    Validate,
+}
+
+impl Webhook {
+    /// Both webhooks.
+    pub const ALL: [Self; 2] = [Self::Mutate, Self::Validate];
+
+    /// The word for logs and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
+
+    fn phase(self) -> Phase {
+        match self {
+            Self::Mutate => Phase::Mutating,
+            Self::Validate => Phase::Validating,
+        }
+    }
+}
+
+/// What goes back over HTTP, and what the log and the metrics are told.
+#[derive(Debug)]
+pub struct Answer<'b> {
+    /// The HTTP status: 200, or 400 where no uid could be read.
+    pub status: u16,
+    /// An `AdmissionReview` as JSON, or with status 400 a line of text.
+    pub body: Vec<u8>,
+    /// The account of the decision.
+    pub account: Account<'b>,
+}
+
+/// A request that cannot be judged, with what was found and what is valid.
+#[derive(Debug)]
+struct BadRequest {
+    message: String,
+}
+
+impl BadRequest {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// What the policy says of one request, and the account of it.
+#[derive(Debug)]
+pub struct Reviewed<'b> {
+    /// The decision.
+    pub decision: Decision,
+    /// The account of it.
+    pub account: Account<'b>,
+}
+
+/// Decides the request in a body without wrapping the decision up, for callers that are not the API
+/// server.
+///
+/// # Errors
+/// What was found and what is valid, where the request cannot be judged.
+pub fn examine<'b>(
+    policy: &Policy,
+    facts: &dyn Facts,
+    webhook: Webhook,
+    body: &'b [u8],
+) -> Result<Reviewed<'b>, String> {
+    match envelope::read(body) {
+        Ok(Ok(request)) => match decide(policy, facts, webhook, &request) {
+            Ok((decision, name)) => Ok(Reviewed { account: Account::of(&request, name, &decision), decision }),
+            Err(error) => Err(error.message),
+        },
+        Ok(Err(salvaged)) => Err(salvaged.error.message),
+        Err(error) => Err(error.message),
+    }
+}
+
+/// Answers the body of one request. Total: no input makes it panic, wait or run long.
+#[must_use]
+pub fn answer<'b>(policy: &Policy, facts: &dyn Facts, webhook: Webhook, body: &'b [u8]) -> Answer<'b> {
+    let request = match envelope::read(body) {
+        Ok(Ok(request)) => request,
+        Ok(Err(salvaged)) => {
+            let mode = mode_for(policy, &salvaged.namespace);
+            return refuse(Account::salvaged(salvaged.uid, salvaged.namespace), mode, &salvaged.error);
+        }
+        Err(unreadable) => {
+            let body = format!("{}\n", unreadable.message).into_bytes();
+            return Answer { status: 400, body, account: Account::unreadable(unreadable.message) };
+        }
+    };
+    match decide(policy, facts, webhook, &request) {
+        Ok((decision, name)) => {
+            let account = Account::of(&request, name, &decision);
+            Answer { status: 200, body: Response::of(&account, &decision).encode(), account }
+        }
+        Err(error) => {
+            let mode = mode_for(policy, &request.namespace);
+            let name = request.name.0.clone();
+            refuse(Account::of(&request, name, &Decision::quiet(mode)), mode, &error)
+        }
+    }
+}
+
+/// Decides a request; the name of the object comes along, since the request may lack it.
+fn decide<'b>(
+    policy: &Policy,
+    facts: &dyn Facts,
+    webhook: Webhook,
+    request: &Request<'b>,
+) -> Result<(Decision, Cow<'b, str>), BadRequest> {
+    let quiet = || (Decision::quiet(mode_for(policy, &request.namespace)), request.name.0.clone());
+    let verb = request.verb()?;
+    // A subresource can change neither tolerations nor requests: status and ephemeralcontainers keep
+    // the stored spec, and resize does not reach extended resources. What a client put there beside it
+    // is dropped after mutation, and never worth standing in the way of a kubelet.
+    let kind = Kind::of(&request.kind.group, &request.kind.kind).filter(|_| request.sub_resource.is_empty());
+    let (Verb::Create | Verb::Update, Some(kind)) = (verb, kind) else {
+        return Ok(quiet());
+    };
+    if request.namespace.is_empty() {
+        return Err(BadRequest::new(format!("request.namespace is empty, and a {} is in a namespace", kind.name())));
+    }
+    let object = request.read_object(kind)?;
+    let old = if verb == Verb::Update { Some(request.read_old_object(kind)?) } else { None };
+    let subject = Subject {
+        phase: webhook.phase(),
+        operation: old.as_ref().map_or(Operation::Create, Operation::Update),
+        namespace: &request.namespace,
+        requester: Requester { username: &request.user_info.username, groups: &request.user_info.groups },
+        object: &object,
+    };
+    let decision = policy.decide(&subject, facts);
+    let name = if request.name.is_empty() { name_of(&object) } else { request.name.0.clone() };
+    Ok((decision, name))
+}
+
+fn name_of<'b>(object: &Workload<'b>) -> Cow<'b, str> {
+    object.display_name().0
+}
+
+fn mode_for(policy: &Policy, namespace: &str) -> Mode {
+    if namespace.is_empty() { policy.mode() } else { policy.mode_in(namespace) }
+}
+
+/// Refuses what cannot be judged in enforce mode, and admits it in every other: nothing may make an
+/// audit installation stand in anyone's way.
+fn refuse<'b>(mut account: Account<'b>, mode: Mode, error: &BadRequest) -> Answer<'b> {
+    let body = Response::bad_request(&account.uid, mode, &error.message).encode();
+    account.refuse(mode, &error.message);
+    Answer { status: 200, body, account }
+}
