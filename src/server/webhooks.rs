@@ -1,0 +1,158 @@
+//! The two paths of the webhooks: from bytes to bytes.
+//!
+//! A handler reads the body within its bounds, hands it to [`review::answer`], counts, logs, and
+//! writes the answer. What the bytes mean is the review's affair.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, post};
+
+use super::body::{Budget, Held};
+use super::refusal::{Refusal, plain};
+use super::{App, allowance, decision_log};
+use crate::review::{self, Account, Answer, Webhook};
+use crate::telemetry::metrics::{Decision, Metrics, Request as Answered};
+
+struct Shared {
+    app: Arc<App>,
+    budget: Budget,
+}
+
+/// The webhooks' paths, answered by `app`.
+pub(super) fn router(app: Arc<App>) -> Router {
+    let shared = Arc::new(Shared { app, budget: Budget::new() });
+    Router::new()
+        .route("/mutate", webhook(Webhook::Mutate))
+        .route("/validate", webhook(Webhook::Validate))
+        .fallback(unknown_path)
+        .with_state(shared)
+}
+
+fn webhook(webhook: Webhook) -> MethodRouter<Arc<Shared>> {
+    post(
+        move |State(shared): State<Arc<Shared>>, request: Request| async move {
+            admit(&shared, webhook, request).await
+        },
+    )
+    .fallback(wrong_method)
+}
+
+async fn unknown_path(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    refuse(&shared.app.metrics, Refusal::Path(uri.path().to_owned()))
+}
+
+async fn wrong_method(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+    refuse(&shared.app.metrics, Refusal::Method(method))
+}
+
+fn refuse(metrics: &Metrics, refusal: Refusal) -> Response {
+    if let Some(rejection) = refusal.counted_as() {
+        metrics.rejected(rejection);
+        tracing::debug!(reason = rejection.as_str(), %refusal, "request refused");
+    }
+    refusal.into_response()
+}
+
+async fn admit(shared: &Shared, webhook: Webhook, request: Request) -> Response {
+    let app = &shared.app;
+    let began = Instant::now();
+    let _in_flight = app.metrics.in_flight();
+    match receive(&shared.budget, request).await {
+        Ok(held) => {
+            let response = review(app, webhook, held.bytes());
+            app.metrics.took(webhook.as_str(), began.elapsed().as_secs_f64());
+            response
+        }
+        Err(refusal) => refuse(&app.metrics, refusal),
+    }
+}
+
+async fn receive(budget: &Budget, request: Request) -> Result<Held, Refusal> {
+    let (head, body) = request.into_parts();
+    require_json(&head.headers)?;
+    budget.read(body, allowance::of(head.uri.query())).await
+}
+
+/// kube-apiserver always says `application/json`. Whoever does not is somebody else.
+fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let found = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let essence = found.as_deref().and_then(|text| text.split(';').next()).map(str::trim);
+    if essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
+        Ok(())
+    } else {
+        Err(Refusal::MediaType(found.map(String::from)))
+    }
+}
+
+/// Answers on the worker thread itself: a review takes microseconds and never waits, and a thread
+/// of its own would cost more than the review does.
+///
+/// A review that panics is answered 500 without `Retry-After`: the same bytes would panic again.
+/// The webhook's failurePolicy then decides, which an audit installation sets to Ignore.
+fn review(app: &App, webhook: Webhook, body: &[u8]) -> Response {
+    let policy = app.policy.load();
+    // Sound to go on after a panic: a review changes nothing that outlives it.
+    let answered = catch_unwind(AssertUnwindSafe(|| review::answer(&policy, &*app.facts, webhook, body)));
+    let Ok(answer) = answered else {
+        app.metrics.panicked();
+        tracing::error!(webhook = webhook.as_str(), bytes = body.len(), "a review panicked");
+        return refuse(&app.metrics, Refusal::Panicked);
+    };
+    count(&app.metrics, webhook, &answer.account);
+    decision_log::write(webhook, &answer.account);
+    respond(answer)
+}
+
+fn count(metrics: &Metrics, webhook: Webhook, account: &Account<'_>) {
+    let webhook = webhook.as_str();
+    let dry_run = account.dry_run;
+    metrics.answered(&Answered {
+        webhook,
+        resource: account.resource,
+        operation: account.operation,
+        outcome: account.outcome,
+        dry_run,
+    });
+    for entry in &account.entries {
+        metrics.decided(&Decision { webhook, rule: entry.rule, action: entry.action, dry_run });
+    }
+}
+
+fn respond(answer: Answer<'_>) -> Response {
+    match StatusCode::from_u16(answer.status) {
+        Ok(StatusCode::OK) => {
+            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer.body).into_response()
+        }
+        Ok(status) => plain(status, answer.body),
+        Err(_) => Refusal::Malformed.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(content_type: &'static str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        require_json(&headers).is_ok()
+    }
+
+    #[test]
+    fn json_is_taken_with_any_parameters_and_nothing_else_is() {
+        for taken in ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json;"] {
+            assert!(judged(taken), "{taken}");
+        }
+        for refused in ["", "text/plain", "application/jsonp", "application/yaml", "application/json, text/plain"] {
+            assert!(!judged(refused), "{refused}");
+        }
+        assert!(matches!(require_json(&HeaderMap::new()), Err(Refusal::MediaType(None))));
+    }
+}

@@ -1,0 +1,217 @@
+//! Every metric: its name, its labels, its buckets.
+//!
+//! Label values come from closed sets (`&'static str` or an enum): a value that a user can choose
+//! would grow the number of series without bound. Counters are registered without `_total`: the
+//! encoder appends it.
+
+mod labels;
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::prometheus_text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use labels::{BuildLabels, CertificateLabels, ContractLabels, RejectionLabels, ReloadLabels, WebhookLabels};
+pub use labels::{Decision, Rejection, Request};
+
+/// The media type of [`Metrics::encode`]'s text: Prometheus text format 0.0.4, which every
+/// Prometheus reads.
+pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
+
+/// Bucket bounds of the admission duration, in seconds. A review takes tens of microseconds, so
+/// the low end tells a healthy process from a starved one; the high end is kube-apiserver's
+/// default `timeoutSeconds`, 10.
+const DURATION_BUCKETS: [f64; 14] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// The process's metrics, in a registry of their own.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Request, Counter>,
+    decisions: Family<Decision, Counter>,
+    duration: Family<WebhookLabels, Histogram, fn() -> Histogram>,
+    rejections: Family<RejectionLabels, Counter>,
+    in_flight: Gauge,
+    panics: Counter,
+    handshake_failures: Counter,
+    connections: Gauge,
+    certificate_reloads: Family<ReloadLabels, Counter>,
+    certificate_not_after: Family<CertificateLabels, Gauge>,
+    contract: Family<ContractLabels, Gauge<u64, AtomicU64>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All metrics at zero. Where a family's labels are known beforehand its series exist from the
+    /// start: an alert on a rate cannot see the first increase of a series that was not there.
+    #[must_use]
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Registry::with_prefix("gpufence"),
+            requests: Family::default(),
+            decisions: Family::default(),
+            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            rejections: Family::default(),
+            in_flight: Gauge::default(),
+            panics: Counter::default(),
+            handshake_failures: Counter::default(),
+            connections: Gauge::default(),
+            certificate_reloads: Family::default(),
+            certificate_not_after: Family::default(),
+            contract: Family::default(),
+        };
+        for rejection in Rejection::ALL {
+            drop(metrics.rejections.get_or_create(&RejectionLabels { reason: rejection.as_str() }));
+        }
+        for result in [true, false] {
+            drop(metrics.certificate_reloads.get_or_create(&ReloadLabels::new(result)));
+        }
+        metrics.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let registry = &mut self.registry;
+        registry.register("admission_requests", "Reviews answered", self.requests.clone());
+        registry.register(
+            "decisions",
+            "What rules found and injection did, one for each finding",
+            self.decisions.clone(),
+        );
+        registry.register(
+            "admission_duration_seconds",
+            "From a request's headers to its answer, the wait for its body included",
+            self.duration.clone(),
+        );
+        registry.register(
+            "http_rejections",
+            "HTTP requests refused before they became a review",
+            self.rejections.clone(),
+        );
+        registry.register(
+            "admission_in_flight",
+            "Requests to the webhooks that are being answered",
+            self.in_flight.clone(),
+        );
+        registry.register("panics", "Reviews that panicked; each one is a bug", self.panics.clone());
+        registry.register(
+            "tls_handshake_failures",
+            "TLS handshakes that failed or did not end in time",
+            self.handshake_failures.clone(),
+        );
+        registry.register("connections", "Open connections to the webhooks", self.connections.clone());
+        registry.register(
+            "certificate_reloads",
+            "Changed certificate files that were read, by whether they serve now",
+            self.certificate_reloads.clone(),
+        );
+        registry.register(
+            "certificate_not_after_timestamp_seconds",
+            "When a certificate expires, in seconds since 1970",
+            self.certificate_not_after.clone(),
+        );
+        registry.register("contract_info", "The contract in force: always 1", self.contract.clone());
+        registry.register(
+            "build",
+            "The running program: always 1",
+            Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") }),
+        );
+        self
+    }
+
+    /// A review was answered.
+    pub fn answered(&self, request: &Request) {
+        self.requests.get_or_create(request).inc();
+    }
+
+    /// A review's account has an entry.
+    pub fn decided(&self, decision: &Decision) {
+        self.decisions.get_or_create(decision).inc();
+    }
+
+    /// A webhook took this many seconds to answer.
+    pub fn took(&self, webhook: &'static str, seconds: f64) {
+        self.duration.get_or_create(&WebhookLabels { webhook }).observe(seconds);
+    }
+
+    /// A request was refused before it became a review.
+    pub fn rejected(&self, rejection: Rejection) {
+        self.rejections.get_or_create(&RejectionLabels { reason: rejection.as_str() }).inc();
+    }
+
+    /// A review panicked.
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// A TLS handshake failed.
+    pub fn handshake_failed(&self) {
+        self.handshake_failures.inc();
+    }
+
+    /// Counts a request as in flight for as long as the guard lives.
+    #[must_use]
+    pub fn in_flight(&self) -> Counted {
+        Counted::new(&self.in_flight)
+    }
+
+    /// Counts a connection as open for as long as the guard lives.
+    #[must_use]
+    pub fn connection(&self) -> Counted {
+        Counted::new(&self.connections)
+    }
+
+    /// Changed certificate files were read: whether they are served now.
+    pub fn certificate_reloaded(&self, serves: bool) {
+        self.certificate_reloads.get_or_create(&ReloadLabels::new(serves)).inc();
+    }
+
+    /// The certificate that is served expires at this time, in seconds since 1970.
+    pub fn serving_certificate_expires(&self, not_after: i64) {
+        self.certificate_not_after.get_or_create(&CertificateLabels { kind: "serving" }).set(not_after);
+    }
+
+    /// This contract is in force from now on.
+    pub fn contract_in_force(&self, hash: &str, mode: &'static str) {
+        self.contract.clear();
+        self.contract.get_or_create(&ContractLabels { hash: hash.to_owned(), mode }).set(1);
+    }
+
+    /// Everything as text, of the type [`CONTENT_TYPE`].
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// Adds one to a gauge, and takes it back when dropped.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests;
