@@ -1,0 +1,96 @@
+//! The command line: one file a subcommand, one meaning for each exit code.
+
+mod config;
+mod manifests;
+mod review;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::contract::{Contract, ContractError};
+
+/// Keeps GPU nodes for GPU work in a Kubernetes cluster.
+///
+/// A node of a GPU pool carries a label and a taint. gpufence gives GPU pods the exact toleration and the
+/// nodeSelector, and refuses tolerations that pass the taint outside the namespaces that may use the pool.
+/// What it does is written in one file, the contract; without one a built-in contract serves, which only
+/// reports (mode audit).
+#[derive(Debug, Parser)]
+#[command(name = "gpufence", version, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done and clean; 1 a finding that denies, or the command failed; \
+                        2 input that cannot be used.")]
+pub struct Cli {
+    /// The contract [default: the built-in one]
+    ///
+    /// Variables GPUFENCE__SECTION__KEY override it: `GPUFENCE__MODE=enforce`.
+    #[arg(long, global = true, value_name = "FILE", env = "GPUFENCE_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Review(review::Review),
+    Config(config::Config),
+}
+
+/// Why a command did not do what it should; decides the exit code.
+#[derive(Debug)]
+enum Failure {
+    /// The input cannot be used: the caller's to mend.
+    Input(anyhow::Error),
+    /// The environment or we failed.
+    Other(anyhow::Error),
+}
+
+impl From<ContractError> for Failure {
+    fn from(error: ContractError) -> Self {
+        Self::Input(error.into())
+    }
+}
+
+/// The command did what it should, and what it found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Success {
+    Clean,
+    Findings,
+}
+
+/// Parses the command line, runs it and maps the outcome to an exit code.
+#[must_use]
+pub fn run() -> ExitCode {
+    let Cli { config, command } = Cli::parse();
+    let outcome = match command {
+        Command::Serve(serve) => serve.run(config.as_deref()),
+        Command::Review(review) => review.run(config.as_deref()),
+        Command::Config(command) => command.run(config.as_deref()),
+    };
+    let (failure, code) = match outcome {
+        Ok(Success::Clean) => return ExitCode::SUCCESS,
+        Ok(Success::Findings) => return ExitCode::from(1),
+        Err(Failure::Other(error)) if is_broken_pipe(&error) => return ExitCode::SUCCESS,
+        Err(Failure::Other(error)) => (error, 1),
+        Err(Failure::Input(error)) => (error, 2),
+    };
+    eprintln!("gpufence: {failure:#}");
+    ExitCode::from(code)
+}
+
+/// The contract in force: the built-in one, the file and the environment.
+fn load_contract(file: Option<&std::path::Path>) -> Result<Contract, ContractError> {
+    // Names that are not Unicode cannot be ours.
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    Contract::load(file, environment)
+}
+
+/// Whether whoever read our output has gone, such as `head`.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,203 @@
+//! `gpufence review`: the webhook's verdict on manifests, without a cluster.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::manifests::{self, Found};
+use super::{Failure, Success, load_contract};
+use crate::policy::{DAEMON_SET_CONTROLLER, Kind, NamespaceLabels, Policy};
+use crate::report::{self, Given, Verdict};
+use crate::review::{self, Reviewed, Webhook};
+
+/// Judge manifests as the webhook would, without a cluster
+///
+/// Takes manifests in YAML or JSON (several documents, Lists, whole folders) and recorded
+/// AdmissionReviews. Each is judged by the same code as in the cluster: first what would be injected, then
+/// what would be denied. For a Deployment or another workload the pods made from it are judged.
+///
+/// Exit code 1 says that a rule with the action deny found something, whether the contract's mode
+/// enforces it already or not.
+#[derive(Debug, Args)]
+pub(super) struct Review {
+    /// Files or folders; - is the standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The namespace of objects that name none
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+
+    /// The user who would apply the manifests
+    #[arg(long = "as", value_name = "USER", default_value = "")]
+    user: String,
+
+    /// Show objects with nothing to say as well
+    #[arg(long)]
+    all: bool,
+
+    /// The form of the report
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+impl Review {
+    pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
+        let policy = load_contract(file)?.policy;
+        let found = manifests::read(&self.files).map_err(Failure::Input)?;
+        let facts = namespace_labels(&found);
+        let mut review = report::Review::default();
+        for Found { source, object } in found {
+            match Judged::of(&object, &self) {
+                None => review.passed_over += 1,
+                Some(judged) => {
+                    let verdict = judged.verdict(&policy, &facts, source.clone());
+                    review.verdicts.push(verdict.map_err(|error| Failure::Input(anyhow!("{source}: {error}")))?);
+                }
+            }
+        }
+        let text = match self.output {
+            Output::Text => report::text(&review, self.all),
+            Output::Json => format!("{:#}\n", report::json(&review)),
+        };
+        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Other(error.into()))?;
+        let broken = review.verdicts.iter().any(Verdict::breaks_contract);
+        Ok(if broken { Success::Findings } else { Success::Clean })
+    }
+}
+
+/// The labels of the namespaces among the manifests.
+fn namespace_labels(found: &[Found]) -> NamespaceLabels {
+    let namespaces = found
+        .iter()
+        .map(|found| &found.object)
+        .filter(|object| object["kind"] == "Namespace" && object["apiVersion"] == "v1");
+    let labels = |object: &Value| {
+        let labels = object["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        labels.into_iter().filter_map(|(key, value)| Some((key, value.as_str()?.to_owned()))).collect()
+    };
+    NamespaceLabels(
+        namespaces
+            .filter_map(|object| Some((object["metadata"]["name"].as_str()?.to_owned(), labels(object))))
+            .collect(),
+    )
+}
+
+/// An object as the request that brings it, and the pod made from it where it is a template.
+struct Judged {
+    review: Value,
+    pod_of_template: Option<Value>,
+}
+
+impl Judged {
+    /// `None` for an object that carries no pod.
+    fn of(object: &Value, options: &Review) -> Option<Self> {
+        if object["kind"] == "AdmissionReview" {
+            return Some(Self { review: object.clone(), pod_of_template: None });
+        }
+        let (group, version) = group_version(object["apiVersion"].as_str()?);
+        let kind = Kind::of(group, object["kind"].as_str()?)?;
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
+        let request = |kind: Kind, version: &str, user: &str, object: &Value| {
+            json!({
+                "apiVersion": "admission.k8s.io/v1",
+                "kind": "AdmissionReview",
+                "request": {
+                    "uid": "review",
+                    "kind": {"group": kind.group(), "version": version, "kind": kind.name()},
+                    "operation": "CREATE",
+                    "namespace": namespace,
+                    "userInfo": {"username": user},
+                    "object": object,
+                },
+            })
+        };
+        let pod_of_template = kind.is_template().then(|| {
+            let user = if kind == Kind::DaemonSet { DAEMON_SET_CONTROLLER } else { "" };
+            request(Kind::Pod, "v1", user, &pod_of(kind, object))
+        });
+        Some(Self { review: request(kind, version, &options.user, object), pod_of_template })
+    }
+
+    fn verdict(&self, policy: &Policy, facts: &NamespaceLabels, source: String) -> Result<Verdict, String> {
+        let mut review = self.review.clone();
+        let body = review.to_string();
+        let mutated = review::examine(policy, facts, Webhook::Mutate, body.as_bytes())?;
+        let mut injection = given(&mutated, &review["request"]["object"], false);
+        if let Some(given) = injection.as_ref().filter(|given| given.enforced) {
+            json_patch::patch(&mut review["request"]["object"], &given.patch).map_err(|error| error.to_string())?;
+        }
+        let body = review.to_string();
+        let Reviewed { decision, account } = review::examine(policy, facts, Webhook::Validate, body.as_bytes())?;
+        if let Some(pod) = &self.pod_of_template {
+            let body = pod.to_string();
+            let mutated = review::examine(policy, facts, Webhook::Mutate, body.as_bytes())?;
+            injection = given(&mutated, &pod["request"]["object"], true);
+        }
+        let outcome = match (account.outcome, &injection) {
+            ("allow", Some(Given { enforced: true, .. })) => "inject",
+            ("allow", Some(_)) => "would-inject",
+            (outcome, _) => outcome,
+        };
+        let object = &self.review["request"]["object"];
+        Ok(Verdict {
+            source,
+            api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
+            kind: self.review["request"]["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
+            namespace: account.namespace.to_string(),
+            name: account.name.to_string(),
+            mode: decision.mode,
+            outcome,
+            findings: decision.findings,
+            injection,
+            exempted: decision.exempted.or(mutated.decision.exempted),
+            faults: decision.faults,
+        })
+    }
+}
+
+fn given(reviewed: &Reviewed<'_>, object: &Value, to_pods: bool) -> Option<Given> {
+    let injection = reviewed.decision.injection.as_ref()?;
+    Some(Given {
+        pool: injection.pool.clone(),
+        patch: injection.patch.clone(),
+        added: report::added(object, &injection.patch),
+        enforced: injection.enforced,
+        to_pods,
+    })
+}
+
+fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// The pod that the workload's controller makes from its template.
+fn pod_of(kind: Kind, workload: &Value) -> Value {
+    let path = kind.pod_path().split('.').filter(|key| !key.is_empty());
+    let mut pod = path.fold(workload, |object, key| &object[key]).clone();
+    if let Some(fields) = pod.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), "v1".into());
+        fields.insert("kind".to_owned(), Kind::Pod.name().into());
+        let owner = json!([{
+            "apiVersion": workload["apiVersion"],
+            "kind": workload["kind"],
+            "name": workload["metadata"]["name"],
+            "controller": true,
+        }]);
+        if let Some(metadata) = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut() {
+            metadata.insert("ownerReferences".to_owned(), owner);
+        }
+    }
+    pod
+}

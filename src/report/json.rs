@@ -1,0 +1,53 @@
+//! The report for programs. The form is versioned: fields are added, never renamed or removed.
+
+use serde_json::{Value, json};
+
+use super::{Given, Review, Verdict};
+
+/// The version of the form.
+const VERSION: &str = "gpufence.io/review/v1";
+
+/// The report as JSON.
+#[must_use]
+pub fn json(review: &Review) -> Value {
+    json!({
+        "version": VERSION,
+        "objects": review.verdicts.iter().map(object).collect::<Vec<_>>(),
+        "passedOver": review.passed_over,
+    })
+}
+
+fn object(verdict: &Verdict) -> Value {
+    let findings = verdict.findings.iter().map(|finding| {
+        json!({
+            "rule": finding.rule.id(),
+            "configured": finding.configured.as_str(),
+            "action": finding.action.as_str(),
+            "field": finding.field,
+            "message": finding.message,
+        })
+    });
+    let injection = verdict.injection.as_ref().map(|Given { pool, patch, enforced, to_pods, .. }| {
+        json!({ "pool": pool, "patch": patch, "enforced": enforced, "toPods": to_pods })
+    });
+    let exempted = verdict.exempted.as_ref().map(|exempted| {
+        let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();
+        json!({ "exemption": exempted.exemption, "rules": rules })
+    });
+    let faults = verdict.faults.iter().map(|fault| json!({ "field": fault.field, "message": fault.message }));
+    json!({
+        "source": verdict.source,
+        "object": {
+            "apiVersion": verdict.api_version,
+            "kind": verdict.kind,
+            "namespace": verdict.namespace,
+            "name": verdict.name,
+        },
+        "mode": verdict.mode.as_str(),
+        "outcome": verdict.outcome,
+        "findings": findings.collect::<Vec<_>>(),
+        "injection": injection,
+        "exempted": exempted,
+        "faults": faults.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,72 @@
+//! What a review found, as text for people and as JSON for programs.
+
+mod diff;
+mod json;
+mod text;
+
+pub use diff::added;
+pub use json::json;
+pub use text::text;
+
+use json_patch::Patch;
+
+use crate::policy::{Exempted, Fault, Finding, Mode};
+
+/// The verdict on one object.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The file and, where it holds several, the object's place in it.
+    pub source: String,
+    /// The object's apiVersion.
+    pub api_version: String,
+    /// The object's kind.
+    pub kind: String,
+    /// The namespace in which it was judged.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// The mode in force for the namespace.
+    pub mode: Mode,
+    /// The strongest thing that is done or would be.
+    pub outcome: &'static str,
+    /// What breaks the contract.
+    pub findings: Vec<Finding>,
+    /// What the pod, or each pod made from the template, is given.
+    pub injection: Option<Given>,
+    /// Who is exempt.
+    pub exempted: Option<Exempted>,
+    /// What could not be read.
+    pub faults: Vec<Fault>,
+}
+
+/// What is injected.
+#[derive(Debug)]
+pub struct Given {
+    /// The pool's name.
+    pub pool: String,
+    /// The patch.
+    pub patch: Patch,
+    /// One line for each thing that is added.
+    pub added: Vec<String>,
+    /// Whether the patch is made, or only reported because of the mode.
+    pub enforced: bool,
+    /// Whether it is not the object that is patched, but each pod made from it.
+    pub to_pods: bool,
+}
+
+impl Verdict {
+    /// Whether a rule whose action is `deny` found something, whatever the mode makes of it.
+    #[must_use]
+    pub fn breaks_contract(&self) -> bool {
+        self.findings.iter().any(|finding| finding.configured == crate::policy::Action::Deny)
+    }
+}
+
+/// The verdicts on all objects, and how many objects were of no concern.
+#[derive(Debug, Default)]
+pub struct Review {
+    /// The verdicts, in the order of the input.
+    pub verdicts: Vec<Verdict>,
+    /// How many objects carry no pod.
+    pub passed_over: usize,
+}

@@ -1,0 +1,81 @@
+//! The report that a person reads.
+
+use std::fmt::Write as _;
+
+use super::{Review, Verdict};
+use crate::policy::Action;
+
+/// The report as text. `everything` shows objects with nothing to say as well.
+#[must_use]
+pub fn text(review: &Review, everything: bool) -> String {
+    let mut text = String::new();
+    for verdict in &review.verdicts {
+        if everything || verdict.outcome != "allow" {
+            write_verdict(&mut text, verdict);
+        }
+    }
+    let count = |outcome: &str| review.verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
+    let mut parts = Vec::new();
+    for (outcome, words) in [
+        ("deny", "denied"),
+        ("would-deny", "would be denied"),
+        ("warn", "with warnings"),
+        ("would-warn", "would have warnings"),
+        ("inject", "injected"),
+        ("would-inject", "would be injected"),
+        ("exempt", "exempt"),
+        ("audit", "recorded"),
+        ("report", "with unreadable fields"),
+        ("allow", "clean"),
+    ] {
+        match count(outcome) {
+            0 => {}
+            number => parts.push(format!("{number} {words}")),
+        }
+    }
+    if review.passed_over > 0 {
+        parts.push(format!("{} without pods", review.passed_over));
+    }
+    let objects = review.verdicts.len() + review.passed_over;
+    let plural = if objects == 1 { "" } else { "s" };
+    let _ = writeln!(
+        text,
+        "{objects} object{plural}: {}",
+        if parts.is_empty() { "nothing".into() } else { parts.join(", ") }
+    );
+    text
+}
+
+fn write_verdict(text: &mut String, verdict: &Verdict) {
+    let Verdict { source, kind, namespace, name, outcome, mode, .. } = verdict;
+    let held_back = if outcome.starts_with("would-") { format!(" (mode {mode})") } else { String::new() };
+    let _ = writeln!(text, "{outcome}{held_back}  {kind} {namespace}/{name}  {source}");
+    for finding in &verdict.findings {
+        let word = if finding.action == finding.configured { "" } else { "would " };
+        let because = match (finding.configured, finding.action) {
+            // The templates action holds back what the pods themselves will meet.
+            (Action::Deny, Action::Warn) if kind != "Pod" => " its pods",
+            _ => "",
+        };
+        let _ = writeln!(text, "  {word}{}{because}: {}", finding.configured.as_str(), finding.rule);
+        let _ = writeln!(text, "    at {}", finding.field);
+        let _ = writeln!(text, "    {}", finding.message);
+    }
+    if let Some(given) = &verdict.injection {
+        let word = if given.enforced { "inject" } else { "would inject" };
+        let whom = if given.to_pods { " into its pods" } else { "" };
+        let _ = writeln!(text, "  {word}{whom}: pool {}", given.pool);
+        for line in &given.added {
+            let _ = writeln!(text, "    + {line}");
+        }
+    }
+    if let Some(exempted) = &verdict.exempted {
+        let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();
+        let from = if rules.is_empty() { "injection".to_owned() } else { rules.join(", ") };
+        let _ = writeln!(text, "  exempt by {}: {from}", exempted.exemption);
+    }
+    for fault in &verdict.faults {
+        let _ = writeln!(text, "  unreadable: {fault}");
+    }
+    text.push('\n');
+}
