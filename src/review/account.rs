@@ -50,7 +50,7 @@ impl<'b> Account<'b> {
             namespace: request.namespace.0.clone(),
             name,
             user: request.user_info.username.0.clone(),
-            dry_run: request.dry_run.unwrap_or_default(),
+            dry_run: request.dry_run,
             outcome: outcome(&entries),
             entries,
         }

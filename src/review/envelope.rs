@@ -1,10 +1,13 @@
 //! The request as the API server sends it, its objects raw.
 
+mod in_passing;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::BadRequest;
 use crate::policy::{Kind, Text, Workload};
+use in_passing::{InPassing, Untouched};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -32,41 +35,46 @@ impl Verb {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope<'b> {
+#[serde(rename_all = "camelCase", bound(deserialize = "R: Deserialize<'de>, 'de: 'b"))]
+struct Envelope<'b, R> {
     #[serde(borrow, default)]
     api_version: Text<'b>,
     #[serde(borrow, default)]
     kind: Text<'b>,
-    #[serde(borrow, default)]
-    request: Option<Request<'b>>,
+    #[serde(default = "Option::default")]
+    request: Option<R>,
 }
 
 /// The `request` of an AdmissionReview, as far as it is read.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default)]
 pub(super) struct Request<'b> {
-    #[serde(borrow, default)]
     pub(super) uid: Text<'b>,
     /// The kind as the webhook's rule names it, after conversion.
-    #[serde(borrow, default)]
     pub(super) kind: GroupKind<'b>,
-    #[serde(borrow, default)]
     pub(super) sub_resource: Text<'b>,
-    #[serde(borrow, default)]
     pub(super) name: Text<'b>,
-    #[serde(borrow, default)]
     pub(super) namespace: Text<'b>,
-    #[serde(borrow, default)]
     operation: Text<'b>,
-    #[serde(borrow, default)]
     pub(super) user_info: UserInfo<'b>,
-    #[serde(borrow, default)]
-    object: Option<&'b RawValue>,
-    #[serde(borrow, default)]
-    old_object: Option<&'b RawValue>,
-    #[serde(default)]
-    pub(super) dry_run: Option<bool>,
+    object: Object<'b>,
+    old_object: Object<'b>,
+    pub(super) dry_run: bool,
+}
+
+/// An object of a request.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are two of them a request, on the stack, and the large one is the rule"
+)]
+enum Object<'b> {
+    /// Absent, null, or of no concern.
+    #[default]
+    None,
+    /// Not read yet.
+    Raw(&'b RawValue),
+    /// Read in passing.
+    Read(Workload<'b>),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -94,27 +102,32 @@ pub(super) struct Salvaged<'b> {
 }
 
 /// Reads the envelope. The outer error is for a body without a readable uid.
+///
+/// The objects are read in the same pass as the envelope: kube-apiserver names kind and operation
+/// before them. Where that does not go well the body is read again with the objects raw, so that the
+/// uid is known whatever they hold, and the fault is found where it is.
 pub(super) fn read(body: &[u8]) -> Result<Result<Request<'_>, Salvaged<'_>>, BadRequest> {
     let text = std::str::from_utf8(body)
         .map_err(|error| BadRequest::new(format!("the body is not UTF-8 from byte {}", error.valid_up_to())))?;
-    let error = match serde_json::from_str::<Envelope<'_>>(text) {
-        Ok(Envelope { api_version, kind, request: Some(request) })
-            if &*api_version == API_VERSION && &*kind == KIND =>
-        {
-            if request.uid.is_empty() {
-                return Err(BadRequest::new("request.uid is empty or missing, and an answer must carry it"));
-            }
-            return Ok(Ok(request));
+    let envelope = serde_json::from_str::<Envelope<'_, InPassing<'_>>>(text)
+        .map(|Envelope { api_version, kind, request }| (api_version, kind, request.map(|InPassing(request)| request)))
+        .or_else(|_| {
+            serde_json::from_str::<Envelope<'_, Untouched<'_>>>(text).map(|Envelope { api_version, kind, request }| {
+                (api_version, kind, request.map(|Untouched(request)| request))
+            })
+        });
+    let error = match envelope {
+        Ok((api_version, kind, _)) if &*api_version != API_VERSION || &*kind != KIND => BadRequest::new(format!(
+            "the body is {}, {}; valid is {API_VERSION}, {KIND}",
+            or_nothing("apiVersion", &api_version),
+            or_nothing("kind", &kind),
+        )),
+        Ok((_, _, None)) => BadRequest::new("the AdmissionReview has no request"),
+        Ok((_, _, Some(request))) if request.uid.is_empty() => {
+            return Err(BadRequest::new("request.uid is empty or missing, and an answer must carry it"));
         }
-        Ok(Envelope { api_version, kind, .. }) if &*api_version != API_VERSION || &*kind != KIND => {
-            BadRequest::new(format!(
-                "the body is {}, {}; valid is {API_VERSION}, {KIND}",
-                or_nothing("apiVersion", &api_version),
-                or_nothing("kind", &kind),
-            ))
-        }
-        Ok(_) => BadRequest::new("the AdmissionReview has no request"),
-        Err(_) => locate("the body", text, |json| Envelope::deserialize(json)),
+        Ok((_, _, Some(request))) => return Ok(Ok(request)),
+        Err(_) => locate("the body", text, |json| Envelope::<'_, Untouched<'_>>::deserialize(json)),
     };
     salvage(text, error).map(Err)
 }
@@ -152,30 +165,45 @@ impl<'b> Request<'b> {
         })
     }
 
-    pub(super) fn read_object(&self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
-        read_object("request.object", self.object, kind, &self.operation)
+    /// The kind of the object, where it is one that is judged.
+    ///
+    /// A subresource can change neither tolerations nor requests: status and ephemeralcontainers keep
+    /// the stored spec, and resize does not reach extended resources. What a client put there beside it
+    /// is dropped after mutation, and never worth standing in the way of a kubelet.
+    pub(super) fn judged_kind(&self) -> Option<Kind> {
+        Kind::of(&self.kind.group, &self.kind.kind).filter(|_| self.sub_resource.is_empty())
     }
 
-    pub(super) fn read_old_object(&self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
-        read_object("request.oldObject", self.old_object, kind, &self.operation)
+    pub(super) fn take_object(&mut self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
+        let object = std::mem::take(&mut self.object);
+        object.read("request.object", kind, &self.operation)
+    }
+
+    pub(super) fn take_old_object(&mut self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
+        let object = std::mem::take(&mut self.old_object);
+        object.read("request.oldObject", kind, &self.operation)
     }
 }
 
-fn read_object<'b>(
-    path: &str,
-    object: Option<&'b RawValue>,
-    kind: Kind,
-    operation: &str,
-) -> Result<Workload<'b>, BadRequest> {
-    let object = object
-        .ok_or_else(|| BadRequest::new(format!("{path} is null; {operation} of a {} carries one", kind.name())))?;
-    let workload = kind.read(object.get()).map_err(|_| locate(path, object.get(), |json| kind.read_from(json)))?;
-    let declared = workload.declared_kind();
-    if !declared.is_empty() && declared != kind.name() {
-        let expected = kind.name();
-        return Err(BadRequest::new(format!("{path} is a {declared}, and request.kind says it is a {expected}")));
+impl<'b> Object<'b> {
+    fn read(self, path: &str, kind: Kind, operation: &str) -> Result<Workload<'b>, BadRequest> {
+        let workload = match self {
+            Self::Read(workload) => workload,
+            Self::Raw(json) => {
+                kind.read(json.get()).map_err(|_| locate(path, json.get(), |json| kind.read_from(json)))?
+            }
+            Self::None => {
+                let kind = kind.name();
+                return Err(BadRequest::new(format!("{path} is null; {operation} of a {kind} carries one")));
+            }
+        };
+        let declared = workload.declared_kind();
+        if !declared.is_empty() && declared != kind.name() {
+            let expected = kind.name();
+            return Err(BadRequest::new(format!("{path} is a {declared}, and request.kind says it is a {expected}")));
+        }
+        Ok(workload)
     }
-    Ok(workload)
 }
 
 type Json<'de> = serde_json::Deserializer<serde_json::de::StrRead<'de>>;

@@ -1,10 +1,9 @@
 //! The wire: `AdmissionReview` in, `AdmissionReview` out, as bytes. The only place that knows its form;
 //! it knows nothing of HTTP but two status codes.
 //!
-//! The request is read in two stages: first the envelope, in which the objects stay raw, so that the
-//! uid is known whatever the objects hold; then the narrow view of the object. An answer that carries
-//! the uid is always an `AdmissionReview` with HTTP status 200, because the API server takes any other
-//! status as a failed call and lets the failurePolicy decide.
+//! The uid is known whatever the objects of a request hold. An answer that carries it is always an
+//! `AdmissionReview` with HTTP status 200, because the API server takes any other status as a failed call
+//! and lets the failurePolicy decide.
 
 mod account;
 mod envelope;
@@ -14,7 +13,7 @@ use std::borrow::Cow;
 
 pub use account::{Account, Entry};
 
-use crate::policy::{Decision, Facts, Kind, Mode, Operation, Phase, Policy, Requester, Subject, Workload};
+use crate::policy::{Decision, Facts, Mode, Operation, Phase, Policy, Requester, Subject, Workload};
 use envelope::{Request, Verb};
 use response::Response;
 
@@ -92,7 +91,7 @@ pub fn examine<'b>(
     body: &'b [u8],
 ) -> Result<Reviewed<'b>, String> {
     match envelope::read(body) {
-        Ok(Ok(request)) => match decide(policy, facts, webhook, &request) {
+        Ok(Ok(mut request)) => match decide(policy, facts, webhook, &mut request) {
             Ok((decision, name)) => Ok(Reviewed { account: Account::of(&request, name, &decision), decision }),
             Err(error) => Err(error.message),
         },
@@ -104,7 +103,7 @@ pub fn examine<'b>(
 /// Answers the body of one request. Total: no input makes it panic, wait or run long.
 #[must_use]
 pub fn answer<'b>(policy: &Policy, facts: &dyn Facts, webhook: Webhook, body: &'b [u8]) -> Answer<'b> {
-    let request = match envelope::read(body) {
+    let mut request = match envelope::read(body) {
         Ok(Ok(request)) => request,
         Ok(Err(salvaged)) => {
             let mode = mode_for(policy, &salvaged.namespace);
@@ -115,7 +114,7 @@ pub fn answer<'b>(policy: &Policy, facts: &dyn Facts, webhook: Webhook, body: &'
             return Answer { status: 400, body, account: Account::unreadable(unreadable.message) };
         }
     };
-    match decide(policy, facts, webhook, &request) {
+    match decide(policy, facts, webhook, &mut request) {
         Ok((decision, name)) => {
             let account = Account::of(&request, name, &decision);
             Answer { status: 200, body: Response::of(&account, &decision).encode(), account }
@@ -133,22 +132,17 @@ fn decide<'b>(
     policy: &Policy,
     facts: &dyn Facts,
     webhook: Webhook,
-    request: &Request<'b>,
+    request: &mut Request<'b>,
 ) -> Result<(Decision, Cow<'b, str>), BadRequest> {
-    let quiet = || (Decision::quiet(mode_for(policy, &request.namespace)), request.name.0.clone());
     let verb = request.verb()?;
-    // A subresource can change neither tolerations nor requests: status and ephemeralcontainers keep
-    // the stored spec, and resize does not reach extended resources. What a client put there beside it
-    // is dropped after mutation, and never worth standing in the way of a kubelet.
-    let kind = Kind::of(&request.kind.group, &request.kind.kind).filter(|_| request.sub_resource.is_empty());
-    let (Verb::Create | Verb::Update, Some(kind)) = (verb, kind) else {
-        return Ok(quiet());
+    let (Verb::Create | Verb::Update, Some(kind)) = (verb, request.judged_kind()) else {
+        return Ok((Decision::quiet(mode_for(policy, &request.namespace)), request.name.0.clone()));
     };
     if request.namespace.is_empty() {
         return Err(BadRequest::new(format!("request.namespace is empty, and a {} is in a namespace", kind.name())));
     }
-    let object = request.read_object(kind)?;
-    let old = if verb == Verb::Update { Some(request.read_old_object(kind)?) } else { None };
+    let object = request.take_object(kind)?;
+    let old = if verb == Verb::Update { Some(request.take_old_object(kind)?) } else { None };
     let subject = Subject {
         phase: webhook.phase(),
         operation: old.as_ref().map_or(Operation::Create, Operation::Update),
