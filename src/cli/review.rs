@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::manifests::{self, Found};
 use super::{Failure, Success, load_contract};
-use crate::policy::{DAEMON_SET_CONTROLLER, Kind, NamespaceLabels, Policy};
+use crate::policy::{Action, DAEMON_SET_CONTROLLER, Kind, NamespaceLabels, Policy};
 use crate::report::{self, Given, Verdict};
 use crate::review::{self, Reviewed, Webhook};
 
@@ -32,7 +32,7 @@ pub(super) struct Review {
     namespace: String,
 
     /// The user who would apply the manifests
-    #[arg(long = "as", value_name = "USER", default_value = "")]
+    #[arg(long = "as", value_name = "USER", default_value = "", hide_default_value = true)]
     user: String,
 
     /// Show objects with nothing to say as well
@@ -145,16 +145,23 @@ impl Judged {
             let mutated = review::examine(policy, facts, Webhook::Mutate, body.as_bytes())?;
             injection = given(&mutated, &pod["request"]["object"], true);
         }
-        let outcome = match (account.outcome, &injection) {
-            ("allow", Some(Given { enforced: true, .. })) => "inject",
-            ("allow", Some(_)) => "would-inject",
-            (outcome, _) => outcome,
+        // What becomes of the pods counts, whatever the templates action makes of the template itself.
+        let strongest = decision.findings.iter().map(|finding| finding.configured).max();
+        let outcome = match (strongest, strongest.map(|action| action.min(decision.mode.ceiling())), &injection) {
+            (Some(Action::Deny), Some(Action::Deny), _) => "deny",
+            (Some(Action::Deny), _, _) => "would-deny",
+            (Some(Action::Warn), Some(Action::Warn), _) => "warn",
+            (_, _, Some(Given { enforced: true, .. })) => "inject",
+            (Some(Action::Warn), _, _) => "would-warn",
+            (_, _, Some(_)) => "would-inject",
+            _ => account.outcome,
         };
         let object = &self.review["request"]["object"];
         Ok(Verdict {
             source,
             api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
             kind: self.review["request"]["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
+            is_template: self.pod_of_template.is_some(),
             namespace: account.namespace.to_string(),
             name: account.name.to_string(),
             mode: decision.mode,

@@ -34,6 +34,10 @@ pub use workload::{Kind, Workload};
 
 use placement::Terms;
 use rules::Violation;
+use text::Excerpt;
+
+/// How many unreadable fields of an object are named. An object can have as many as fit into a body.
+const FAULTS: usize = 16;
 
 /// A namespace's own ceiling.
 #[derive(Debug, Clone)]
@@ -242,11 +246,11 @@ impl<'a, 'p> Case<'a, 'p> {
             }
             match Quantity::from_json(mention.quantity.get()) {
                 Ok(quantity) if quantity.is_positive() => candidates.push(pools),
-                Ok(_) => {}
-                Err(error) => decision.faults.push(Fault {
+                Err(error) if decision.faults.len() < FAULTS => decision.faults.push(Fault {
                     field: subject::Field(self.object, mention).to_string(),
-                    message: format!("is {}: {error}", mention.quantity),
+                    message: format!("is {}: {error}", Excerpt(mention.quantity.get())),
                 }),
+                _ => {}
             }
         }
         candidates

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::text::{ExtendedResources, RawMap, StringMap, Text, Verbatim, nullable};
+use super::text::{Excerpt, ExtendedResources, RawMap, StringMap, Text, Verbatim, nullable};
 use super::toleration::Toleration;
 
 /// The annotation by which a kubelet marks the mirror of a static pod. Anyone may write it.
@@ -123,8 +123,8 @@ pub struct ResourceMention<'a> {
 /// The path below the pod: `spec.initContainers[0].resources.limits["nvidia.com/gpu"]`.
 impl fmt::Display for ResourceMention<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { list, index, kind, name, .. } = self;
-        write!(f, "spec.{list}[{index}].resources.{kind}[\"{name}\"]")
+        let Self { list, index, kind, name, .. } = *self;
+        write!(f, "spec.{list}[{index}].resources.{kind}[\"{}\"]", Excerpt(name))
     }
 }
 

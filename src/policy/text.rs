@@ -60,6 +60,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// Text out of an object as it stands in a message: cut, because it may be as long as a body, and without
+/// control characters, because a terminal obeys them and the API server drops a warning that has one.
+pub(super) struct Excerpt<'a>(pub(super) &'a str);
+
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 80;
+        let cut = self.0.char_indices().nth(LONGEST).map(|(end, _)| end);
+        for letter in self.0[..cut.unwrap_or(self.0.len())].chars() {
+            fmt::Write::write_char(f, if letter.is_control() { '\u{fffd}' } else { letter })?;
+        }
+        if cut.is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
 /// A map of strings, such as a nodeSelector, in the order of the document.
 #[derive(Debug, Clone, Default)]
 pub struct StringMap<'a>(pub Vec<(Text<'a>, Text<'a>)>);

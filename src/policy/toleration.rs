@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::text::Text;
+use super::text::{Excerpt, Text};
 
 /// What a taint does to pods that do not tolerate it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,7 +195,7 @@ impl fmt::Display for Toleration<'_> {
         f.write_str("{")?;
         let mut separator = "";
         for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-            write!(f, "{separator}{name}: {value}")?;
+            write!(f, "{separator}{name}: {}", Excerpt(value))?;
             separator = ", ";
         }
         f.write_str("}")

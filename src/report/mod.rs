@@ -21,6 +21,8 @@ pub struct Verdict {
     pub api_version: String,
     /// The object's kind.
     pub kind: String,
+    /// Whether the object only carries a template of pods.
+    pub is_template: bool,
     /// The namespace in which it was judged.
     pub namespace: String,
     /// The object's name.

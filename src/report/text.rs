@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::{Review, Verdict};
-use crate::policy::Action;
 
 /// The report as text. `everything` shows objects with nothing to say as well.
 #[must_use]
@@ -51,13 +50,9 @@ fn write_verdict(text: &mut String, verdict: &Verdict) {
     let held_back = if outcome.starts_with("would-") { format!(" (mode {mode})") } else { String::new() };
     let _ = writeln!(text, "{outcome}{held_back}  {kind} {namespace}/{name}  {source}");
     for finding in &verdict.findings {
-        let word = if finding.action == finding.configured { "" } else { "would " };
-        let because = match (finding.configured, finding.action) {
-            // The templates action holds back what the pods themselves will meet.
-            (Action::Deny, Action::Warn) if kind != "Pod" => " its pods",
-            _ => "",
-        };
-        let _ = writeln!(text, "  {word}{}{because}: {}", finding.configured.as_str(), finding.rule);
+        let word = if finding.configured > mode.ceiling() { "would " } else { "" };
+        let whom = if verdict.is_template { " its pods" } else { "" };
+        let _ = writeln!(text, "  {word}{}{whom}: {}", finding.configured.as_str(), finding.rule);
         let _ = writeln!(text, "    at {}", finding.field);
         let _ = writeln!(text, "    {}", finding.message);
     }

@@ -15,7 +15,7 @@ pub use account::{Account, Entry};
 
 use crate::policy::{Decision, Facts, Mode, Operation, Phase, Policy, Requester, Subject, Workload};
 use envelope::{Request, Verb};
-use response::Response;
+use response::{Response, shorten};
 
 /// Which of the two webhooks was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,8 +65,9 @@ struct BadRequest {
 }
 
 impl BadRequest {
+    /// The message is cut: what was found may be as long as a body.
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: shorten(&message.into(), 512) }
     }
 }
 

@@ -174,7 +174,8 @@ pub(super) fn clean(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
-fn shorten(text: &str, characters: usize) -> String {
+/// The text, cut to so many characters.
+pub(super) fn shorten(text: &str, characters: usize) -> String {
     if text.chars().count() <= characters {
         return text.to_owned();
     }

@@ -2,6 +2,8 @@
 //!
 //! A test without a harness: the counting allocator belongs to the whole process.
 
+#![expect(clippy::expect_used, reason = "a benchmark may fail as a test does")]
+
 mod payload;
 
 use gpufence::contract::Contract;
@@ -33,7 +35,10 @@ fn main() {
     ] {
         let small = allocated(pod, webhook, 10_000);
         let large = allocated(pod, webhook, 1_000_000);
-        println!("{name}: {} blocks, {} bytes for 10 KB; {} blocks, {} bytes for 1 MB", small.0, small.1, large.0, large.1);
+        println!(
+            "{name}: {} blocks, {} bytes for 10 KB; {} blocks, {} bytes for 1 MB",
+            small.0, small.1, large.0, large.1
+        );
         assert_eq!(small, large, "{name}: allocations grow with what the policy does not read");
     }
     println!("test result: ok. 3 passed; 0 failed");

@@ -3,6 +3,8 @@
 //!
 //! `instructions CASE REPEATS`, with CASE one of `ordinary-3KB`, `gpu-200KB` and so on.
 
+#![expect(clippy::expect_used, reason = "a benchmark may fail as a test does")]
+
 mod payload;
 
 use std::hint::black_box;

@@ -3,6 +3,8 @@
 //! `envelope` reads the AdmissionReview with its objects raw and encodes an answer, `read` makes the
 //! narrow view of the pod, `decide` judges it, and `answer` is all of it.
 
+#![expect(clippy::expect_used, reason = "a benchmark may fail as a test does")]
+
 mod payload;
 
 use std::hint::black_box;

@@ -4,8 +4,13 @@
 use super::super::{Case, Rule, Taint, Toleration};
 use super::{Violation, listing, toleration_field};
 
+/// How many tolerations of a pod are named. A pod can have as many as fit into a body, and each finding
+/// costs a message.
+const NAMED: usize = 32;
+
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     let reachable = case.passed.and(case.allowed);
+    let mut named: Vec<&Toleration<'_>> = Vec::new();
     for (position, toleration) in case.object.pod.spec.tolerations().iter().enumerate() {
         // One finding a toleration: a wildcard passes every pool, and is one mistake.
         let broad = reachable.iter().find_map(|index| {
@@ -13,6 +18,13 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             Some((index, taint))
         });
         let Some((index, taint)) = broad else { continue };
+        if named.contains(&toleration) {
+            continue;
+        }
+        if named.len() == NAMED {
+            return;
+        }
+        named.push(toleration);
         let field = toleration_field(case, position);
         found.push(Violation {
             rule: Rule::BroadToleration,

@@ -4,6 +4,7 @@ use super::super::placement::Terms;
 use super::super::pod::{NodeSelectorRequirement, NodeSelectorTerm};
 use super::super::pool::Models;
 use super::super::subject::Field;
+use super::super::text::Excerpt;
 use super::super::toleration::decimal_integer;
 use super::super::{Asked, Case, Pool, PoolSet, Rule};
 use super::{Violation, listing, request};
@@ -31,7 +32,7 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
     for index in pools.iter() {
         let pool = &case.policy.pools[index];
         if let Some(mention) = request(case, pool) {
-            asked.push(format!("{} (pool {})", mention.name, pool.name));
+            asked.push(format!("{} (pool {})", Excerpt(mention.name), pool.name));
             field = Field(case.object, mention).to_string();
         }
     }
@@ -59,7 +60,8 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
         pool: index,
         what: annotation.clone(),
         message: format!(
-            "{field} is \"{named}\", a model that pool {} does not have. Use one of {}, or leave it out.",
+            "{field} is \"{}\", a model that pool {} does not have. Use one of {}, or leave it out.",
+            Excerpt(&named),
             pool.name,
             values.join(", "),
         ),
@@ -81,8 +83,9 @@ fn selector<'a>(
             pool: index,
             what: (*key).to_owned(),
             message: format!(
-                "{field} is {selected}, and the nodes of pool {} that this pod asks for have {wanted}: it could \
+                "{field} is {}, and the nodes of pool {} that this pod asks for have {wanted}: it could \
                  never run. Remove the label or set it to {wanted}.",
+                Excerpt(selected),
                 pool.name,
             ),
             field,
