@@ -26,29 +26,28 @@ pub struct Exemption {
 impl Exemption {
     /// Whether the subject is a pod that the DaemonSet controller makes for a listed DaemonSet, or
     /// the listed DaemonSet itself.
-    pub(crate) fn covers(&self, subject: &Subject<'_>, from_controller: bool) -> bool {
+    pub(crate) fn covers(&self, subject: &Subject<'_>, controllers: &[String]) -> bool {
         if !self.namespaces.matches(subject.namespace) {
             return false;
         }
         match subject.object.kind {
-            // The controller acts for every tenant, so the owner must be listed; the reference can be
-            // forged, so the requester must be the controller.
-            Kind::Pod => {
-                from_controller
-                    && subject
-                        .object
-                        .pod
-                        .metadata
-                        .controller
-                        .0
-                        .as_ref()
-                        .is_some_and(|owner| owner.is_daemon_set() && self.daemon_sets.matches(&owner.name))
-            }
+            // The controller acts for every tenant, so the owner must be listed.
+            Kind::Pod => daemon_set_of(subject, controllers).is_some_and(|name| self.daemon_sets.matches(name)),
             // Its pods will be exempt, and here the name is no claim: it is the object's own.
             Kind::DaemonSet => self.daemon_sets.matches(&subject.object.metadata().name),
             _ => false,
         }
     }
+}
+
+/// The DaemonSet whose pod the subject is. Proved by the requester: the owner reference alone can be
+/// forged, and an identity that several controllers share makes other pods as well.
+pub(crate) fn daemon_set_of<'a>(subject: &'a Subject<'_>, controllers: &[String]) -> Option<&'a str> {
+    if subject.object.kind != Kind::Pod || !controllers.iter().any(|name| name == subject.requester.username) {
+        return None;
+    }
+    let owner = subject.object.pod.metadata.controller.0.as_ref().filter(|owner| owner.is_daemon_set())?;
+    Some(&owner.name)
 }
 
 /// Whether the subject is the mirror of a static pod, made by the kubelet of the node it runs on.

@@ -174,13 +174,8 @@ impl Policy {
         if exemption::is_mirror_pod(subject) {
             return Some("mirror-pod".to_owned());
         }
-        let from_controller = self.is_daemon_set_controller(&subject.requester);
-        let exemption = self.exemptions.iter().find(|exemption| exemption.covers(subject, from_controller))?;
-        Some(exemption.name.clone())
-    }
-
-    fn is_daemon_set_controller(&self, requester: &Requester<'_>) -> bool {
-        self.daemon_set_controllers.iter().any(|name| name == requester.username)
+        let covers = |exemption: &&Exemption| exemption.covers(subject, &self.daemon_set_controllers);
+        self.exemptions.iter().find(covers).map(|exemption| exemption.name.clone())
     }
 }
 
@@ -267,7 +262,7 @@ impl<'a, 'p> Case<'a, 'p> {
         let mut terms = Terms::of(pool, &self.object.pod, self.policy.when_tolerated);
         // The DaemonSet controller has pinned its pod to a node. With a selector that this node does
         // not meet the pod could never run, and the controller would delete and create it for ever.
-        if self.policy.is_daemon_set_controller(&self.subject.requester) {
+        if exemption::daemon_set_of(self.subject, &self.policy.daemon_set_controllers).is_some() {
             terms.labels.clear();
         }
         terms

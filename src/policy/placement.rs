@@ -151,8 +151,11 @@ fn owned_paths(spec: &PodSpec<'_>) -> Result<Value, serde_json::Error> {
 
 /// Whether every toleration and label of `before` stands in `after` as it was.
 fn keeps(before: &Value, after: &Value) -> bool {
-    let list = |spec: &Value| spec["tolerations"].as_array().cloned().unwrap_or_default();
-    let map = |spec: &Value| spec["nodeSelector"].as_object().cloned().unwrap_or_default();
-    let labels = map(after);
-    list(after).starts_with(&list(before)) && map(before).iter().all(|(key, value)| labels.get(key) == Some(value))
+    let mut labels = before["nodeSelector"].as_object().into_iter().flatten();
+    tolerations(after).starts_with(tolerations(before))
+        && labels.all(|(key, value)| after["nodeSelector"].get(key) == Some(value))
+}
+
+fn tolerations(spec: &Value) -> &[Value] {
+    spec["tolerations"].as_array().map_or(&[], Vec::as_slice)
 }

@@ -27,6 +27,8 @@ pub struct Account<'b> {
     pub outcome: &'static str,
     /// One for each finding, injection, exemption or fault; empty for an uneventful allow.
     pub entries: Vec<Entry>,
+    /// The patch as JSON, made or not.
+    pub(super) patch: Option<String>,
 }
 
 /// One thing worth a place in the log and a count.
@@ -42,7 +44,9 @@ pub struct Entry {
 
 impl<'b> Account<'b> {
     pub(super) fn of(request: &Request<'b>, name: Cow<'b, str>, decision: &Decision) -> Self {
-        let entries = entries(decision);
+        // Written once: the log, the audit annotation and the answer all carry it.
+        let patch = decision.injection.as_ref().map(|injection| injection.patch.to_string());
+        let entries = entries(decision, patch.as_deref());
         Self {
             uid: request.uid.0.clone(),
             operation: request.verb().map_or("unknown", Verb::as_str),
@@ -53,6 +57,7 @@ impl<'b> Account<'b> {
             dry_run: request.dry_run,
             outcome: outcome(&entries),
             entries,
+            patch,
         }
     }
 
@@ -83,6 +88,7 @@ impl<'b> Account<'b> {
             dry_run: false,
             outcome: "allow",
             entries: Vec::new(),
+            patch: None,
         }
     }
 }
@@ -98,15 +104,15 @@ fn action_word(configured: Action, action: Action) -> &'static str {
     }
 }
 
-fn entries(decision: &Decision) -> Vec<Entry> {
+fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
     let mut entries = Vec::new();
     for finding in &decision.findings {
         let action = action_word(finding.configured, finding.action);
         entries.push(Entry { rule: finding.rule.id(), action, message: clean(&finding.message) });
     }
-    if let Some(injection) = &decision.injection {
+    if let (Some(injection), Some(patch)) = (&decision.injection, patch) {
         let action = if injection.enforced { "inject" } else { "would-inject" };
-        let message = format!("pool {}: {}", injection.pool, injection.patch);
+        let message = format!("pool {}: {patch}", injection.pool);
         entries.push(Entry { rule: "injection", action, message });
     }
     if let Some(exempted) = &decision.exempted {

@@ -65,8 +65,9 @@ impl<'a> Response<'a> {
     /// The answer to a request that was decided.
     pub(super) fn of(account: &'a Account<'_>, decision: &Decision) -> Self {
         let denials: Vec<_> = decision.denials().collect();
-        let patch = decision.injection.as_ref().filter(|injection| injection.enforced && denials.is_empty());
-        let patch = patch.map(|injection| STANDARD.encode(injection.patch.to_string()));
+        let enforced = decision.injection.as_ref().is_some_and(|injection| injection.enforced);
+        let patch = account.patch.as_ref().filter(|_| enforced && denials.is_empty());
+        let patch = patch.map(|patch| STANDARD.encode(patch));
         Self {
             uid: &account.uid,
             allowed: denials.is_empty(),
