@@ -9,13 +9,13 @@ mod allowlist;
 mod decision;
 mod exemption;
 mod facts;
+mod json;
 mod placement;
 mod pod;
 mod pool;
 mod quantity;
 mod rules;
 mod subject;
-mod text;
 mod toleration;
 mod workload;
 
@@ -23,18 +23,19 @@ pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, M
 pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Rule};
 pub use exemption::{DAEMON_SET_CONTROLLER, Exemption};
 pub use facts::{Facts, NamespaceLabels, NoFacts};
+pub use json::{List, RawMap, StringMap, Text};
+pub(crate) use json::{object, without_position};
 pub use placement::WhenTolerated;
 pub use pod::{MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec};
 pub use pool::{Asked, Models, Pool, PoolSet};
 pub use quantity::{NotAQuantity, Quantity};
 pub use subject::{Operation, Phase, Requester, Subject};
-pub use text::{RawMap, StringMap, Text};
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
 
+use json::Excerpt;
 use placement::Terms;
 use rules::Violation;
-use text::Excerpt;
 
 /// How many unreadable fields of an object are named. An object can have as many as fit into a body.
 const FAULTS: usize = 16;
@@ -136,7 +137,7 @@ impl Policy {
             // Old objects are not punished: what the stored object did already, the update does not add.
             let mut unread = Decision::quiet(decision.mode);
             let before = self.violations(&Case::new(self, case.subject, old, facts, &mut unread), decision.mode);
-            violations.retain(|violation| !before.iter().any(|old| old.is_same_as(violation)));
+            violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
         }
         if violations.is_empty() {
             return;

@@ -3,73 +3,59 @@
 
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::text::{Excerpt, ExtendedResources, RawMap, StringMap, Text, Verbatim, nullable};
+use super::json::{Excerpt, ExtendedResources, List, RawMap, StringMap, Text, Verbatim, object};
 use super::toleration::Toleration;
 
 /// The annotation by which a kubelet marks the mirror of a static pod. Anyone may write it.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// A pod, or the pod template of a workload: both are metadata and a pod spec.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct Pod<'a> {
-    /// The kind that the object says it is; empty in a template.
-    #[serde(borrow, default)]
-    pub kind: Text<'a>,
+object! {
+    /// A pod, or the pod template of a workload: both are metadata and a pod spec.
+    pub struct Pod<'a> as "a pod" {
+        /// The kind that the object says it is; empty in a template.
+        pub kind: Text<'a> = "kind",
+        /// The metadata that rules read.
+        pub metadata: Metadata<'a> = "metadata",
+        /// The spec.
+        pub spec: PodSpec<'a> = "spec",
+    }
+}
+
+object! {
     /// The metadata that rules read.
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    pub metadata: Metadata<'a>,
-    /// The spec.
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    pub spec: PodSpec<'a>,
+    pub struct Metadata<'a> as "an object's metadata" {
+        /// Empty while the API server has not made a name from `generate_name`.
+        pub name: Text<'a> = "name",
+        /// The prefix of a name that the API server makes.
+        pub generate_name: Text<'a> = "generateName",
+        /// Often absent in a request; the request's own namespace counts.
+        pub namespace: Text<'a> = "namespace",
+        /// Annotations, their values unread.
+        pub annotations: RawMap<'a> = "annotations",
+        /// The owner that controls the object. A claim, not a proof.
+        pub controller: Controller<'a> = "ownerReferences",
+    }
 }
 
-/// The metadata that rules read.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metadata<'a> {
-    /// Empty while the API server has not made a name from `generate_name`.
-    #[serde(borrow, default)]
-    pub name: Text<'a>,
-    /// The prefix of a name that the API server makes.
-    #[serde(borrow, default)]
-    pub generate_name: Text<'a>,
-    /// Often absent in a request; the request's own namespace counts.
-    #[serde(borrow, default)]
-    pub namespace: Text<'a>,
-    /// Annotations, their values unread.
-    #[serde(borrow, default)]
-    pub annotations: RawMap<'a>,
-    /// The owner that controls the object. A claim, not a proof.
-    #[serde(borrow, default, rename = "ownerReferences")]
-    pub controller: Controller<'a>,
-}
-
-/// The part of a pod spec that decides where the pod may run.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PodSpec<'a> {
-    /// `None` where absent or null: a patch must then add the list itself.
-    #[serde(borrow, default)]
-    pub tolerations: Option<Verbatim<'a, Vec<Toleration<'a>>>>,
-    /// `None` where absent or null: a patch must then add the map itself.
-    #[serde(borrow, default)]
-    pub node_selector: Option<Verbatim<'a, StringMap<'a>>>,
-    /// Node affinity; the rest of the affinity is unread.
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    pub affinity: Affinity<'a>,
-    /// Set before scheduling only by who bypasses the scheduler, and by kubelets for mirror pods.
-    #[serde(borrow, default)]
-    pub node_name: Text<'a>,
-    /// Containers that name extended resources.
-    #[serde(borrow, default)]
-    pub containers: Containers<'a>,
-    /// Init containers and sidecars that name extended resources.
-    #[serde(borrow, default)]
-    pub init_containers: Containers<'a>,
+object! {
+    /// The part of a pod spec that decides where the pod may run.
+    pub struct PodSpec<'a> as "a pod spec" {
+        /// `None` where absent or null: a patch must then add the list itself.
+        pub tolerations: Option<Verbatim<'a, Vec<Toleration<'a>>>> = "tolerations",
+        /// `None` where absent or null: a patch must then add the map itself.
+        pub node_selector: Option<Verbatim<'a, StringMap<'a>>> = "nodeSelector",
+        /// Node affinity; the rest of the affinity is unread.
+        pub affinity: Affinity<'a> = "affinity",
+        /// Set before scheduling only by who bypasses the scheduler, and by kubelets for mirror pods.
+        pub node_name: Text<'a> = "nodeName",
+        /// Containers that name extended resources.
+        pub containers: Containers<'a> = "containers",
+        /// Init containers and sidecars that name extended resources.
+        pub init_containers: Containers<'a> = "initContainers",
+    }
 }
 
 impl<'a> PodSpec<'a> {
@@ -132,39 +118,34 @@ impl fmt::Display for ResourceMention<'_> {
 #[derive(Debug, Clone, Default)]
 pub struct Containers<'a>(Vec<(usize, Resources<'a>)>);
 
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Container<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    resources: Resources<'a>,
+object! {
+    struct Container<'a> as "a container" {
+        resources: Resources<'a> = "resources",
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Resources<'a> {
-    #[serde(borrow, default)]
-    requests: ExtendedResources<'a>,
-    #[serde(borrow, default)]
-    limits: ExtendedResources<'a>,
+object! {
+    struct Resources<'a> as "requests and limits" {
+        requests: ExtendedResources<'a> = "requests",
+        limits: ExtendedResources<'a> = "limits",
+    }
 }
 
 /// The owner reference with `controller: true`, of which an object has at most one.
 #[derive(Debug, Clone, Default)]
 pub struct Controller<'a>(pub Option<OwnerReference<'a>>);
 
-/// An owner reference.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OwnerReference<'a> {
-    /// Group and version of the owner.
-    #[serde(borrow, default)]
-    pub api_version: Text<'a>,
-    /// Kind of the owner.
-    #[serde(borrow, default)]
-    pub kind: Text<'a>,
-    /// Name of the owner, in the object's own namespace.
-    #[serde(borrow, default)]
-    pub name: Text<'a>,
-    #[serde(default)]
-    controller: Option<bool>,
+object! {
+    /// An owner reference.
+    pub struct OwnerReference<'a> as "an owner reference" {
+        /// Group and version of the owner.
+        pub api_version: Text<'a> = "apiVersion",
+        /// Kind of the owner.
+        pub kind: Text<'a> = "kind",
+        /// Name of the owner, in the object's own namespace.
+        pub name: Text<'a> = "name",
+        controller: Option<bool> = "controller",
+    }
 }
 
 impl OwnerReference<'_> {
@@ -175,26 +156,23 @@ impl OwnerReference<'_> {
     }
 }
 
-/// The affinity of a pod, as far as it concerns nodes' labels.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Affinity<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    node_affinity: NodeAffinity<'a>,
+object! {
+    /// The affinity of a pod, as far as it concerns nodes' labels.
+    pub struct Affinity<'a> as "an affinity" {
+        node_affinity: NodeAffinity<'a> = "nodeAffinity",
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeAffinity<'a> {
-    #[serde(borrow, default, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<RequiredNodeAffinity<'a>>,
+object! {
+    struct NodeAffinity<'a> as "a node affinity" {
+        required: Option<RequiredNodeAffinity<'a>> = "requiredDuringSchedulingIgnoredDuringExecution",
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RequiredNodeAffinity<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    node_selector_terms: Vec<NodeSelectorTerm<'a>>,
+object! {
+    struct RequiredNodeAffinity<'a> as "a node selector" {
+        node_selector_terms: List<NodeSelectorTerm<'a>> = "nodeSelectorTerms",
+    }
 }
 
 impl<'a> Affinity<'a> {
@@ -206,27 +184,24 @@ impl<'a> Affinity<'a> {
     }
 }
 
-/// One alternative of a required node affinity: all its expressions must hold.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeSelectorTerm<'a> {
-    /// Expressions on the node's labels.
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    pub match_expressions: Vec<NodeSelectorRequirement<'a>>,
+object! {
+    /// One alternative of a required node affinity: all its expressions must hold.
+    pub struct NodeSelectorTerm<'a> as "a node selector term" {
+        /// Expressions on the node's labels.
+        pub match_expressions: List<NodeSelectorRequirement<'a>> = "matchExpressions",
+    }
 }
 
-/// An expression on one label of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct NodeSelectorRequirement<'a> {
-    /// The label.
-    #[serde(borrow, default)]
-    pub key: Text<'a>,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
-    #[serde(borrow, default)]
-    pub operator: Text<'a>,
-    /// The operands.
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    pub values: Vec<Text<'a>>,
+object! {
+    /// An expression on one label of a node.
+    pub struct NodeSelectorRequirement<'a> as "a node selector requirement" {
+        /// The label.
+        pub key: Text<'a> = "key",
+        /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+        pub operator: Text<'a> = "operator",
+        /// The operands.
+        pub values: List<Text<'a>> = "values",
+    }
 }
 
 macro_rules! from_seq {

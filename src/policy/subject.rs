@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::Text;
+use super::json::Text;
 use super::workload::Workload;
 
 /// Which half of admission asks.

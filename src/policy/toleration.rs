@@ -7,9 +7,7 @@
 
 use std::fmt;
 
-use serde::Deserialize;
-
-use super::text::{Excerpt, Text};
+use super::json::{Excerpt, Text, object};
 
 /// What a taint does to pods that do not tolerate it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,18 +47,17 @@ impl fmt::Display for Effect {
     }
 }
 
-/// A taint as a node carries it. Nothing is checked.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct NodeTaint<'a> {
-    /// The key.
-    #[serde(borrow, default)]
-    pub key: Text<'a>,
-    /// The value, often empty.
-    #[serde(borrow, default)]
-    pub value: Text<'a>,
-    /// The effect.
-    #[serde(borrow, default)]
-    pub effect: Text<'a>,
+object! {
+    /// A taint as a node carries it. Nothing is checked.
+    #[derive(PartialEq, Eq)]
+    pub struct NodeTaint<'a> as "a taint" {
+        /// The key.
+        pub key: Text<'a> = "key",
+        /// The value, often empty.
+        pub value: Text<'a> = "value",
+        /// The effect.
+        pub effect: Text<'a> = "effect",
+    }
 }
 
 /// A taint of a pool's nodes. Displays as kubectl writes it: `dedicated=gpu:NoSchedule`.
@@ -113,26 +110,22 @@ impl fmt::Display for Taint {
     }
 }
 
-/// A toleration as a pod carries it. Nothing is checked: unknown operators and effects match nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Toleration<'a> {
-    /// Empty matches every key.
-    #[serde(borrow, default)]
-    pub key: Text<'a>,
-    /// Empty is `Equal`.
-    #[serde(borrow, default)]
-    pub operator: Text<'a>,
-    /// Compared under `Equal`, `Gt` and `Lt`; ignored under `Exists`.
-    #[serde(borrow, default)]
-    pub value: Text<'a>,
-    /// Empty matches every effect.
-    #[serde(borrow, default)]
-    pub effect: Text<'a>,
-    /// How long a pod stays on a node with a `NoExecute` taint, in seconds. It bounds the stay and
-    /// plays no part in scheduling.
-    #[serde(default)]
-    pub toleration_seconds: Option<i64>,
+object! {
+    /// A toleration as a pod carries it. Nothing is checked: unknown operators and effects match nothing.
+    #[derive(PartialEq, Eq)]
+    pub struct Toleration<'a> as "a toleration" {
+        /// Empty matches every key.
+        pub key: Text<'a> = "key",
+        /// Empty is `Equal`.
+        pub operator: Text<'a> = "operator",
+        /// Compared under `Equal`, `Gt` and `Lt`; ignored under `Exists`.
+        pub value: Text<'a> = "value",
+        /// Empty matches every effect.
+        pub effect: Text<'a> = "effect",
+        /// How long a pod stays on a node with a `NoExecute` taint, in seconds. It bounds the stay and
+        /// plays no part in scheduling.
+        pub toleration_seconds: Option<i64> = "tolerationSeconds",
+    }
 }
 
 /// Whether `Gt` and `Lt` are operators or unknown words.

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
+use super::json::{Text, object};
 use super::pod::{Metadata, Pod};
-use super::text::{Text, nullable};
 
 /// A kind whose pods are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -165,45 +165,38 @@ impl<'a> Workload<'a> {
     }
 }
 
-#[derive(Default, Deserialize)]
-struct Templated<'a> {
-    #[serde(borrow, default)]
-    kind: Text<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    metadata: Metadata<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    spec: TemplatedSpec<'a>,
+object! {
+    struct Templated<'a> as "a workload" {
+        kind: Text<'a> = "kind",
+        metadata: Metadata<'a> = "metadata",
+        spec: TemplatedSpec<'a> = "spec",
+    }
 }
 
-#[derive(Default, Deserialize)]
-struct TemplatedSpec<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    template: Pod<'a>,
+object! {
+    struct TemplatedSpec<'a> as "a workload's spec" {
+        template: Pod<'a> = "template",
+    }
 }
 
-#[derive(Deserialize)]
-struct CronJob<'a> {
-    #[serde(borrow, default)]
-    kind: Text<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    metadata: Metadata<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    spec: CronJobSpec<'a>,
+object! {
+    struct CronJob<'a> as "a CronJob" {
+        kind: Text<'a> = "kind",
+        metadata: Metadata<'a> = "metadata",
+        spec: CronJobSpec<'a> = "spec",
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CronJobSpec<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    job_template: Templated<'a>,
+object! {
+    struct CronJobSpec<'a> as "a CronJob's spec" {
+        job_template: Templated<'a> = "jobTemplate",
+    }
 }
 
-#[derive(Deserialize)]
-struct PodTemplate<'a> {
-    #[serde(borrow, default)]
-    kind: Text<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    metadata: Metadata<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable")]
-    template: Pod<'a>,
+object! {
+    struct PodTemplate<'a> as "a PodTemplate" {
+        kind: Text<'a> = "kind",
+        metadata: Metadata<'a> = "metadata",
+        template: Pod<'a> = "template",
+    }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::BadRequest;
-use crate::policy::{Kind, Text, Workload};
+use crate::policy::{Kind, List, Text, Workload, object, without_position};
 use in_passing::{InPassing, Untouched};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -34,19 +34,25 @@ impl Verb {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "R: Deserialize<'de>, 'de: 'b"))]
-struct Envelope<'b, R> {
-    #[serde(borrow, default)]
-    api_version: Text<'b>,
-    #[serde(borrow, default)]
-    kind: Text<'b>,
-    #[serde(default = "Option::default")]
-    request: Option<R>,
+object! {
+    struct Envelope<'b> as "an AdmissionReview" {
+        api_version: Text<'b> = "apiVersion",
+        kind: Text<'b> = "kind",
+        request: Option<InPassing<'b>> = "request",
+    }
+}
+
+object! {
+    /// As [`Envelope`], its objects raw.
+    struct RawEnvelope<'b> as "an AdmissionReview" {
+        api_version: Text<'b> = "apiVersion",
+        kind: Text<'b> = "kind",
+        request: Option<Untouched<'b>> = "request",
+    }
 }
 
 /// The `request` of an AdmissionReview, as far as it is read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Request<'b> {
     pub(super) uid: Text<'b>,
     /// The kind as the webhook's rule names it, after conversion.
@@ -62,7 +68,7 @@ pub(super) struct Request<'b> {
 }
 
 /// An object of a request.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 #[expect(
     clippy::large_enum_variant,
     reason = "there are two of them a request, on the stack, and the large one is the rule"
@@ -77,20 +83,18 @@ enum Object<'b> {
     Read(Workload<'b>),
 }
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct GroupKind<'b> {
-    #[serde(borrow, default)]
-    pub(super) group: Text<'b>,
-    #[serde(borrow, default)]
-    pub(super) kind: Text<'b>,
+object! {
+    pub(super) struct GroupKind<'b> as "group, version and kind" {
+        pub(super) group: Text<'b> = "group",
+        pub(super) kind: Text<'b> = "kind",
+    }
 }
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct UserInfo<'b> {
-    #[serde(borrow, default)]
-    pub(super) username: Text<'b>,
-    #[serde(borrow, default)]
-    pub(super) groups: Vec<Text<'b>>,
+object! {
+    pub(super) struct UserInfo<'b> as "the user info" {
+        pub(super) username: Text<'b> = "username",
+        pub(super) groups: List<Text<'b>> = "groups",
+    }
 }
 
 /// A body that is no AdmissionReview v1 and yet holds a uid to answer to.
@@ -109,16 +113,16 @@ pub(super) struct Salvaged<'b> {
 pub(super) fn read(body: &[u8]) -> Result<Result<Request<'_>, Salvaged<'_>>, BadRequest> {
     let text = std::str::from_utf8(body)
         .map_err(|error| BadRequest::new(format!("the body is not UTF-8 from byte {}", error.valid_up_to())))?;
-    let envelope = serde_json::from_str::<Envelope<'_, InPassing<'_>>>(text)
+    let envelope = serde_json::from_str(text)
         .map(|Envelope { api_version, kind, request }| (api_version, kind, request.map(|InPassing(request)| request)))
         .or_else(|_| {
-            serde_json::from_str::<Envelope<'_, Untouched<'_>>>(text).map(|Envelope { api_version, kind, request }| {
+            serde_json::from_str(text).map(|RawEnvelope { api_version, kind, request }| {
                 (api_version, kind, request.map(|Untouched(request)| request))
             })
         });
     let error = match envelope {
         Ok((api_version, kind, _)) if &*api_version != API_VERSION || &*kind != KIND => BadRequest::new(format!(
-            "the body is {}, {}; valid is {API_VERSION}, {KIND}",
+            "{} and {} of the body; valid is {API_VERSION} and {KIND}",
             or_nothing("apiVersion", &api_version),
             or_nothing("kind", &kind),
         )),
@@ -127,25 +131,24 @@ pub(super) fn read(body: &[u8]) -> Result<Result<Request<'_>, Salvaged<'_>>, Bad
             return Err(BadRequest::new("request.uid is empty or missing, and an answer must carry it"));
         }
         Ok((_, _, Some(request))) => return Ok(Ok(request)),
-        Err(_) => locate("the body", text, |json| Envelope::<'_, Untouched<'_>>::deserialize(json)),
+        Err(_) => locate("", text, |json| RawEnvelope::deserialize(json)),
     };
     salvage(text, error).map(Err)
 }
 
 /// The uid of a body that is not what it should be, if it has one.
 fn salvage(text: &str, error: BadRequest) -> Result<Salvaged<'_>, BadRequest> {
-    #[derive(Deserialize)]
-    struct Remains<'b> {
-        #[serde(borrow)]
-        request: Identity<'b>,
+    object! {
+        struct Remains<'b> as "an AdmissionReview" {
+            request: Identity<'b> = "request",
+        }
     }
 
-    #[derive(Deserialize)]
-    struct Identity<'b> {
-        #[serde(borrow)]
-        uid: Text<'b>,
-        #[serde(borrow, default)]
-        namespace: Option<&'b RawValue>,
+    object! {
+        struct Identity<'b> as "the request of an AdmissionReview" {
+            uid: Text<'b> = "uid",
+            namespace: Option<&'b RawValue> = "namespace",
+        }
     }
 
     match serde_json::from_str(text) {
@@ -220,17 +223,19 @@ fn locate<'de, T>(
     let Err(error) = read(serde_path_to_error::Deserializer::new(&mut json, &mut track)) else {
         return BadRequest::new(format!("{root} cannot be read"));
     };
-    let path = match track.path().to_string().as_str() {
-        "." => root.to_owned(),
-        path => format!("{root}.{path}"),
+    let path = match (root, track.path().to_string().as_str()) {
+        ("", ".") => "the body".to_owned(),
+        ("", path) => path.to_owned(),
+        (root, ".") => root.to_owned(),
+        (root, path) => format!("{root}.{path}"),
     };
-    if error.is_data() {
-        // The place in the text is of no use to a person, and the path says it better.
-        let message = error.to_string();
-        let message = message.split(" at line ").next().unwrap_or_default();
-        return BadRequest::new(format!("{path}: {message}"));
+    if !error.is_data() {
+        return BadRequest::new(format!("{path} is not JSON: {error}"));
     }
-    BadRequest::new(format!("{path} is not JSON: {error}"))
+    let message = without_position(&error);
+    // A value that is read by itself knows the rest of the path.
+    let separator = if message.starts_with(['[', '.']) { "" } else { ": " };
+    BadRequest::new(format!("{path}{separator}{message}"))
 }
 
 fn or_nothing(name: &str, value: &str) -> String {

@@ -15,7 +15,7 @@ pub use account::{Account, Entry};
 
 use crate::policy::{Decision, Facts, Mode, Operation, Phase, Policy, Requester, Subject, Workload};
 use envelope::{Request, Verb};
-use response::{Response, shorten};
+use response::{Response, clean, shorten};
 
 /// Which of the two webhooks was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,9 +65,9 @@ struct BadRequest {
 }
 
 impl BadRequest {
-    /// The message is cut: what was found may be as long as a body.
+    /// The message is one line, and cut: what was found may be as long as a body.
     fn new(message: impl Into<String>) -> Self {
-        Self { message: shorten(&message.into(), 512) }
+        Self { message: shorten(&clean(&message.into()), 512) }
     }
 }
 

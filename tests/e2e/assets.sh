@@ -127,14 +127,14 @@ mkdir -p apt/lists/partial apt/cache/archives/partial debs root src stub out
 
 begin 'find a Debian mirror'
 # apt itself is asked, offline, what the machine's own sources are: it reads
-# both formats and every option of theirs, and they need not be the public ones.
+# both of their formats, and no mirror's name has to stand here.
 mirrors=$(apt-get --print-uris update |
   sed -n "s|^'\(.*\)/dists/$suite/InRelease' .*|\1|p" | sort -u)
 [[ -n $mirrors ]] ||
   die "the machine's apt sources name no mirror of Debian's suite '$suite'"
 
-# apt's own trusted keys are used too; this keyring only adds the archive's on
-# machines that name it in their sources rather than trust it for all of them.
+# Named where it exists, since many machines trust the archive's keys by such an
+# option in their sources alone; without it, apt takes the keys it always trusts.
 signed_by=''
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 if [[ -r $keyring ]]; then

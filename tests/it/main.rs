@@ -3,11 +3,37 @@
 #![expect(unreachable_pub, reason = "what the modules share is public to nobody else")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as a test does")]
 
+/// Who may import whom, and how long a file may be.
+mod architecture;
+/// What each mode does, and what it tells in the answer, the log and the metrics.
+mod audit_mode;
+/// Requests that no API server sends.
+mod bad_input;
+/// The built binary, and a caller that behaves as kube-apiserver does.
+mod binary;
+/// The subcommands, as the built binary runs them.
+mod command_line;
+/// Faults of a contract, and how its layers lie over each other.
+mod contract;
+/// Our answers and patches against the API server's recorded verdicts.
+mod encoder;
+/// What people read, word for word.
+mod messages;
 /// Objects from the wild, judged as the API server would.
 mod objects;
+/// Decisions that no recorded object shows.
+mod policy;
+/// What holds for every pod.
+mod properties;
 /// Quantities against apimachinery's own outcome.
 mod quantities;
+/// Signals, the drain, and certificate files that change.
+mod shutdown;
 /// What several topics share.
 mod support;
+/// The in-tree plugin that merges tolerations, and how the fence lives with it.
+mod toleration_restriction;
 /// Tolerations against Kubernetes' own outcome.
 mod tolerations;
+/// Recorded requests over TLS, and the API server's rules for an answer.
+mod wire;

@@ -29,7 +29,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         found.push(Violation {
             rule: Rule::BroadToleration,
             pool: index,
-            what: toleration.to_string(),
+            what: vec![toleration.to_string()],
             message: format!(
                 "{field} has {}, wider than pool {} needs. Write {}, or leave it out: GPU pods get it.",
                 width(toleration),

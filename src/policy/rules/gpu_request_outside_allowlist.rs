@@ -14,7 +14,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         found.push(Violation {
             rule: Rule::GpuRequestOutsideAllowlist,
             pool: index,
-            what: String::new(),
+            what: Vec::new(),
             message: format!("{field} asks for a GPU of pool {}, {outside}", pool.name),
             field,
         });

@@ -23,15 +23,15 @@ pub(super) struct Violation {
     pool: usize,
     /// What of the object breaks the rule, by content and not by place: an update that only moves it
     /// adds nothing.
-    what: String,
+    what: Vec<String>,
     pub(super) field: String,
     pub(super) message: String,
 }
 
 impl Violation {
-    /// Whether both are the same breach of the same rule.
-    pub(super) fn is_same_as(&self, other: &Self) -> bool {
-        (self.rule, self.pool, &self.what) == (other.rule, other.pool, &other.what)
+    /// Whether the old object broke the same rule in all of this already.
+    pub(super) fn is_within(&self, old: &Self) -> bool {
+        (self.rule, self.pool) == (old.rule, old.pool) && self.what.iter().all(|part| old.what.contains(part))
     }
 }
 

@@ -1,10 +1,10 @@
 //! `placement-conflict`: a GPU pod that no node of its pool can ever take.
 
+use super::super::json::Excerpt;
 use super::super::placement::Terms;
 use super::super::pod::{NodeSelectorRequirement, NodeSelectorTerm};
 use super::super::pool::Models;
 use super::super::subject::Field;
-use super::super::text::Excerpt;
 use super::super::toleration::decimal_integer;
 use super::super::{Asked, Case, Pool, PoolSet, Rule};
 use super::{Violation, listing, request};
@@ -39,7 +39,7 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
     Violation {
         rule: Rule::PlacementConflict,
         pool: pools.first().unwrap_or_default(),
-        what: "pools".to_owned(),
+        what: vec!["pools".to_owned()],
         message: format!(
             "{field}: this pod asks for {}, and no node is in both pools. Request the resources of one pool.",
             listing(&asked),
@@ -58,7 +58,7 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
     Some(Violation {
         rule: Rule::PlacementConflict,
         pool: index,
-        what: annotation.clone(),
+        what: vec![annotation.clone()],
         message: format!(
             "{field} is \"{}\", a model that pool {} does not have. Use one of {}, or leave it out.",
             Excerpt(&named),
@@ -81,7 +81,7 @@ fn selector<'a>(
         Some(Violation {
             rule: Rule::PlacementConflict,
             pool: index,
-            what: (*key).to_owned(),
+            what: vec![(*key).to_owned()],
             message: format!(
                 "{field} is {}, and the nodes of pool {} that this pod asks for have {wanted}: it could \
                  never run. Remove the label or set it to {wanted}.",
@@ -102,7 +102,7 @@ fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -
     Some(Violation {
         rule: Rule::PlacementConflict,
         pool: index,
-        what: "affinity".to_owned(),
+        what: vec!["affinity".to_owned()],
         message: format!(
             "{} shuts out nodes with {label}, and those of pool {} have it: this pod could never run. Change the \
              expression.",

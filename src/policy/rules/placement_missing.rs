@@ -20,17 +20,17 @@ pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>)
     if missing.is_empty() {
         return;
     }
-    let what = listing(&missing);
     let field = if taints.is_empty() { "spec.nodeSelector" } else { "spec.tolerations" };
     found.push(Violation {
         rule: Rule::PlacementMissing,
         pool: index,
         message: format!(
-            "this GPU pod lacks {what} of pool {}: the mutating webhook did not run or was undone. Create the pod \
+            "this GPU pod lacks {} of pool {}: the mutating webhook did not run or was undone. Create the pod \
              again; check the webhook's registration.",
+            listing(&missing),
             pool.name,
         ),
-        what,
+        what: missing,
         field: Field(case.object, field).to_string(),
     });
 }

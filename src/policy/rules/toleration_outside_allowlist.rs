@@ -18,7 +18,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,
             pool: index,
-            what: String::new(),
+            what: Vec::new(),
             message: format!("{field} passes the taint {taint} of pool {}, {outside}", pool.name),
             field,
         });

@@ -21,7 +21,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         found.push(Violation {
             rule: Rule::TolerationWithoutGpuRequest,
             pool: index,
-            what: String::new(),
+            what: Vec::new(),
             message: format!(
                 "{field} lets this pod onto the GPU nodes of pool {}, but no container requests a GPU ({}). \
                  Remove the toleration or request a GPU.",

@@ -10,11 +10,11 @@ use super::{Object, Request, Verb};
 use crate::policy::{Kind, Workload};
 
 /// A request whose objects are read on the way, where kind and operation came before them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct InPassing<'b>(pub(super) Request<'b>);
 
 /// A request whose objects stay raw.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Untouched<'b>(pub(super) Request<'b>);
 
 impl<'de: 'b, 'b> Deserialize<'de> for InPassing<'b> {
@@ -69,12 +69,12 @@ impl<'de> Visitor<'de> for RequestVisitor {
             seen |= bit;
             match key {
                 Key::Uid => request.uid = map.next_value()?,
-                Key::Kind => request.kind = map.next_value::<Option<_>>()?.unwrap_or_default(),
+                Key::Kind => request.kind = map.next_value()?,
                 Key::SubResource => request.sub_resource = map.next_value()?,
                 Key::Name => request.name = map.next_value()?,
                 Key::Namespace => request.namespace = map.next_value()?,
                 Key::Operation => request.operation = map.next_value()?,
-                Key::UserInfo => request.user_info = map.next_value::<Option<_>>()?.unwrap_or_default(),
+                Key::UserInfo => request.user_info = map.next_value()?,
                 Key::Object => request.object = self.object(&request, seen, &mut map)?,
                 Key::OldObject => request.old_object = self.object(&request, seen, &mut map)?,
                 Key::DryRun => request.dry_run = map.next_value::<Option<_>>()?.unwrap_or_default(),

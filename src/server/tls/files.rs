@@ -111,8 +111,9 @@ impl Files {
                 Ok(None) => last_fault = None,
                 Ok(Some((files, credentials))) => {
                     let not_after = credentials.not_after();
-                    tracing::info!(sha256 = credentials.fingerprint(), not_after, "certificate reloaded");
+                    let sha256 = credentials.fingerprint();
                     identity.replace(credentials);
+                    tracing::info!(sha256, not_after, "certificate reloaded");
                     metrics.certificate_reloaded(true);
                     metrics.serving_certificate_expires(not_after);
                     self = files;

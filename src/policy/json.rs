@@ -1,10 +1,11 @@
-//! Strings and small maps borrowed from a JSON document, and how `null` reads.
+//! How the JSON of an object is read: borrowed from the document, only the named fields, `null` as absent,
+//! and nothing but a map where a map belongs. (serde's own derive takes a list for a struct as well.)
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// A JSON string, borrowed from the document unless it holds escapes. `null` reads as empty, as it
@@ -165,16 +166,108 @@ pub struct Verbatim<'a, T> {
 impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Verbatim<'a, T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = <&RawValue>::deserialize(deserializer)?;
-        let value = serde_json::from_str(json.get()).map_err(serde::de::Error::custom)?;
+        let value = serde_json::from_str(json.get()).map_err(|_| D::Error::custom(located::<T>(json.get())))?;
         Ok(Self { json, value })
     }
 }
 
-/// For `#[serde(deserialize_with)]`: `null` reads as the default, as it does in Kubernetes.
-pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+/// What is wrong in a value, with the path to it, which begins with `[` or `.` so that it reads on from the
+/// path of the value itself.
+fn located<'de, T: Deserialize<'de>>(json: &'de str) -> String {
+    let mut json = serde_json::Deserializer::from_str(json);
+    match serde_path_to_error::deserialize::<_, T>(&mut json) {
+        Ok(_) => "cannot be read".to_owned(),
+        Err(error) => {
+            let path = error.path().to_string();
+            let message = without_position(error.inner());
+            match path.as_str() {
+                "." => message,
+                path if path.starts_with('[') => format!("{path}: {message}"),
+                path => format!(".{path}: {message}"),
+            }
+        }
+    }
 }
+
+/// The message without the place in the text, which is of no use where the path says it better.
+pub(crate) fn without_position(error: &serde_json::Error) -> String {
+    error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// A list, with null as the empty one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Option::deserialize(deserializer)?.unwrap_or_default()))
+    }
+}
+
+/// Defines a struct for the fields of a JSON object that are read. Each has a default, which absent and
+/// null fields take; a field given twice is an error, since readers differ on which of the two counts.
+macro_rules! object {
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident<$life:lifetime> as $expecting:literal {
+            $( $(#[$field_meta:meta])* $field_visibility:vis $field:ident: $type:ty = $key:literal, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Default)]
+        $visibility struct $name<$life> {
+            $( $(#[$field_meta])* $field_visibility $field: $type, )*
+        }
+
+        impl<'de: $life, $life> serde::Deserialize<'de> for $name<$life> {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct ObjectVisitor;
+
+                impl<'de> serde::de::Visitor<'de> for ObjectVisitor {
+                    type Value = $name<'de>;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expecting)
+                    }
+
+                    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                        Ok($name::default())
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                        $( let mut $field = None; )*
+                        while let Some(key) = map.next_key::<$crate::policy::Text<'de>>()? {
+                            match &*key {
+                                $( $key if $field.is_some() => {
+                                    return Err(serde::de::Error::duplicate_field($key));
+                                }
+                                $key => $field = Some(map.next_value()?), )*
+                                _ => {
+                                    map.next_value::<serde::de::IgnoredAny>()?;
+                                }
+                            }
+                        }
+                        Ok($name { $( $field: $field.unwrap_or_default(), )* })
+                    }
+                }
+
+                deserializer.deserialize_any(ObjectVisitor)
+            }
+        }
+    };
+}
+pub(crate) use object;
