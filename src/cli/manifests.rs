@@ -78,7 +78,7 @@ fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = if text.trim_start().starts_with('{') {
         serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?
     } else {
-        serde_saphyr::from_multiple(text)?
+        serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { budget: None })?
     };
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }

@@ -54,7 +54,7 @@ enum Output {
 
 impl Review {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
-        let policy = load_contract(file)?.policy;
+        let policy = load_contract(file)?.policy.judging_templates();
         let found = manifests::read(&self.files).map_err(Failure::Input)?;
         let facts = namespace_labels(&found);
         let mut review = report::Review::default();
@@ -108,7 +108,8 @@ impl Judged {
         }
         let (group, version) = group_version(object["apiVersion"].as_str()?);
         let kind = Kind::of(group, object["kind"].as_str()?)?;
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
+        let namespace =
+            object["metadata"]["namespace"].as_str().filter(|name| !name.is_empty()).unwrap_or(&options.namespace);
         let request = |kind: Kind, version: &str, user: &str, object: &Value| {
             json!({
                 "apiVersion": "admission.k8s.io/v1",
@@ -123,10 +124,13 @@ impl Judged {
                 },
             })
         };
-        let pod_of_template = kind.is_template().then(|| {
-            let user = if kind == Kind::DaemonSet { DAEMON_SET_CONTROLLER } else { "" };
-            request(Kind::Pod, "v1", user, &pod_of(kind, object))
-        });
+        let pod_of_template = kind
+            .is_template()
+            .then(|| {
+                let user = if kind == Kind::DaemonSet { DAEMON_SET_CONTROLLER } else { "" };
+                request(Kind::Pod, "v1", user, &pod_of(kind, object))
+            })
+            .filter(|pod| pod["request"]["object"].is_object());
         Some(Self { review: request(kind, version, &options.user, object), pod_of_template })
     }
 

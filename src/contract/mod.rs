@@ -5,18 +5,16 @@
 //! lists every fault with its key's path and origin. The raw tree cannot decide anything; the
 //! [`Policy`] in a [`Contract`] cannot be invalid.
 
+mod layer;
 mod print;
 mod reader;
 mod schema;
 mod syntax;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use config::{Config, Environment, File, FileFormat};
 
 pub use reader::Fault;
 
@@ -137,16 +135,16 @@ impl LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum ContractError {
     /// The file cannot be read.
-    #[error("cannot read the contract {}: {source}", path.display())]
+    #[error("cannot read the contract {}: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The file is not YAML, or not a map.
     #[error("the contract is not YAML: {0}")]
-    Syntax(#[from] config::ConfigError),
+    Syntax(config::ConfigError),
     /// The contract does not hold together.
     #[error("{}", FaultList(.0))]
     Invalid(Vec<Fault>),
@@ -180,20 +178,8 @@ impl Contract {
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ContractError> {
-        let mut layers = Config::builder().add_source(File::from_str(BUILT_IN, FileFormat::Yaml));
-        if let Some(path) = file {
-            std::fs::metadata(path)
-                .and_then(|_| std::fs::File::open(path))
-                .map_err(|source| ContractError::Unreadable { path: path.to_owned(), source })?;
-            layers = layers.add_source(File::from(path).format(FileFormat::Yaml));
-        }
-        let environment: HashMap<_, _> = environment.into_iter().collect();
-        let variables = Environment::with_prefix(ENVIRONMENT_PREFIX)
-            .prefix_separator(SEPARATOR)
-            .separator(SEPARATOR)
-            .source(Some(environment));
-        let tree = layers.add_source(variables).build()?;
-        schema::read(&tree.cache).map_err(ContractError::Invalid)
+        let tree = layer::tree(file, environment.into_iter().collect())?;
+        schema::read(&tree).map_err(ContractError::Invalid)
     }
 
     /// The contract in force as YAML, which loads as the same contract.

@@ -64,7 +64,7 @@ impl<'v> Node<'v> {
 
     /// Records a fault with its own words for what was found.
     pub(super) fn fault_found(&self, found: impl Into<String>, valid: impl Into<String>) {
-        let origin = match self.value.origin() {
+        let origin = match origin(self.value) {
             None => "the built-in contract".to_owned(),
             // The environment's origin has no name; the path gives it.
             Some("the environment") => format!("GPUFENCE__{}", self.path.to_uppercase().replace('.', "__")),
@@ -95,11 +95,16 @@ impl<'v> Node<'v> {
 
     /// A map of strings.
     pub(super) fn strings(&self) -> BTreeMap<String, (String, Node<'v>)> {
-        let Some(table) = self.open_table("a map of strings") else {
+        let Some(table) = self.open_table("a map of labels") else {
             return BTreeMap::new();
         };
         let entries = table.entries.keys().map(|key| (*key, table.at(key)));
         entries.filter_map(|(key, node)| Some((key.to_owned(), (node.text()?.to_owned(), node)))).collect()
+    }
+
+    /// Whether the value is a map without keys.
+    pub(super) fn is_empty_map(&self) -> bool {
+        matches!(&self.value.kind, ValueKind::Table(entries) if entries.is_empty())
     }
 
     /// The items of a list.
@@ -150,7 +155,10 @@ impl<'v> Node<'v> {
 
     /// A string parsed into something else; `valid` says what is valid.
     pub(super) fn parsed<T>(&self, valid: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let parsed = parse(self.text()?);
+        let parsed = match &self.value.kind {
+            ValueKind::String(text) => parse(text),
+            _ => None,
+        };
         if parsed.is_none() {
             self.fault(valid);
         }
@@ -189,12 +197,7 @@ impl<'v> Table<'v> {
         node
     }
 
-    /// The table's keys.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'v str> {
-        self.entries.keys().copied()
-    }
-
-    /// The value at a key of [`Table::keys`].
+    /// The value at a key that is there.
     pub(super) fn at(&self, key: &str) -> Node<'v> {
         match self.entries.get_key_value(key) {
             Some((key, value)) => self.child(key, value),
@@ -205,6 +208,15 @@ impl<'v> Table<'v> {
     fn child(&self, key: &str, value: &'v Value) -> Node<'v> {
         Node { path: join(&self.node.path, key), value, faults: self.node.faults }
     }
+}
+
+/// Where the value was written. A map that only the environment writes has no origin but its values'.
+fn origin(value: &Value) -> Option<&str> {
+    value.origin().or_else(|| match &value.kind {
+        ValueKind::Table(entries) => entries.values().find_map(origin),
+        ValueKind::Array(items) => items.iter().find_map(origin),
+        _ => None,
+    })
 }
 
 fn join(path: &str, key: &str) -> String {

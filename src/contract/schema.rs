@@ -102,7 +102,7 @@ fn pool(node: &Node<'_>) -> Option<Pool> {
     let taints = table.require("taints", "a list of taints").map(|node| taints(&node));
     let node_selector = table.require("nodeSelector", "the label of the pool's nodes").map(|node| {
         let labels = labels(&node);
-        if node.open_table("a map of labels").is_some_and(|table| table.keys().next().is_none()) {
+        if node.is_empty_map() {
             node.fault_found("an empty nodeSelector", "at least one label of the pool's nodes");
         }
         labels
@@ -215,10 +215,9 @@ fn models(node: &Node<'_>) -> Option<Models> {
         table.require("annotation", "the pod's annotation").and_then(|node| node.checked(syntax::qualified_name));
     let node_label =
         table.require("nodeLabel", "the label of the node").and_then(|node| node.checked(syntax::qualified_name));
-    let values = table.require("values", "a list of models").map(|node| {
-        node.full_list("at least one model");
-        words(&node, syntax::label_word)
-    });
+    let values = table
+        .require("values", "a list of models")
+        .map(|node| distinct(node.full_list("at least one model"), syntax::label_word));
     Some(Models { annotation: annotation?, node_label: node_label?, values: values? })
 }
 
@@ -275,10 +274,7 @@ fn identities(node: &Node<'_>) -> Vec<String> {
     };
     table
         .require("daemonSetController", "a list of user names")
-        .map(|node| {
-            node.full_list("at least one user name");
-            words(&node, syntax::line)
-        })
+        .map(|node| distinct(node.full_list("at least one user name"), syntax::line))
         .unwrap_or_default()
 }
 
@@ -321,6 +317,9 @@ fn tls(node: &Node<'_>) -> Option<Tls> {
         let file = |key, valid: &str| table.require(key, valid).and_then(|node| node.text().map(Into::into));
         let cert = file("cert", "the file of the PEM certificate chain");
         let key = file("key", "the file of the PEM private key");
+        if table.get("names").is_some() {
+            table.at("names").fault_found("names with the source files", "this key only with the source self-signed");
+        }
         TlsSource::Files { cert: cert?, key: key? }
     } else {
         for key in ["cert", "key"].into_iter().filter(|key| table.get(key).is_some()) {

@@ -92,6 +92,14 @@ impl Policy {
         self.rules[rule as usize]
     }
 
+    /// The same policy with templates judged where the contract lets them alone, for callers that ask what
+    /// becomes of their pods.
+    #[must_use]
+    pub fn judging_templates(mut self) -> Self {
+        self.templates = self.templates.max(Action::Audit);
+        self
+    }
+
     /// Decides one request.
     #[must_use]
     pub fn decide(&self, subject: &Subject<'_>, facts: &dyn Facts) -> Decision {
@@ -229,7 +237,26 @@ impl<'a, 'p> Case<'a, 'p> {
             }
         }
         case.asked = Asked::resolve(&policy.pools, &candidates, spec, case.allowed);
+        // Such a pod is completed before it is stored. It is judged as it will be, so that audit mode and
+        // templates, where nothing is injected, foretell what enforcement finds.
+        let given = case.given();
+        if !given.is_empty() {
+            let passed = policy.pools.iter().enumerate().filter(|(_, pool)| {
+                pool.taints
+                    .iter()
+                    .all(|taint| given.contains(taint) || spec.tolerations().iter().any(|own| own.tolerates(taint)))
+            });
+            case.passed = passed.map(|(index, _)| index).collect();
+        }
         case
+    }
+
+    /// The taints for which the pod is given tolerations.
+    fn given(&self) -> &'p [Taint] {
+        match self.asked {
+            Asked::One(index) if self.allowed.contains(index) => &self.policy.pools[index].taints,
+            _ => &[],
+        }
     }
 
     /// For each resource of a pool that a container requests, the pools that offer it.

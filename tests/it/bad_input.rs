@@ -110,7 +110,7 @@ async fn a_body_that_is_not_json() {
 async fn json_of_another_kind() {
     let pod = gpu_pod(|_| {})["request"]["object"].to_string();
     check_unreadable(pod.clone(), "\"Pod\"").await;
-    check_unreadable(pod, "valid is admission.k8s.io/v1, AdmissionReview").await;
+    check_unreadable(pod, "valid is admission.k8s.io/v1 and AdmissionReview").await;
 }
 
 #[tokio::test]
@@ -409,7 +409,7 @@ async fn deep_nesting_in_a_field_that_is_not_read() {
 #[tokio::test]
 async fn deep_nesting_in_a_field_that_is_read() {
     for (place, says) in [
-        ("/object/spec/tolerations", "request.object.spec.tolerations: "),
+        ("/object/spec/tolerations", "request.object.spec.tolerations[0]: "),
         ("/object/spec/tolerations/0/key", "request.object.spec.tolerations"),
         ("/object/spec/nodeSelector", "request.object.spec.nodeSelector: "),
         ("/object/spec/containers", "request.object.spec.containers"),

@@ -126,73 +126,57 @@ fn every_form() -> Vec<(&'static str, Value, &'static str)> {
         (
             "web",
             tolerating(&json!([other, exact])),
-            "toleration-outside-allowlist: spec.tolerations[1] passes the taint dedicated=gpu:NoSchedule of pool nvidia, \
-             which namespace web may not use (allowed: ml-team, research-*). Remove the toleration or use an allowed \
-             namespace{contact}.",
+            "toleration-outside-allowlist: spec.tolerations[1] passes the taint dedicated=gpu:NoSchedule of pool nvidia, closed to namespace web (allowed: ml-team, research-*). Remove it or use an allowed namespace{contact}.",
         ),
         (
             "web",
             tolerating(&wide("amd.com/gpu")),
-            "toleration-outside-allowlist: spec.tolerations[0] passes the taint amd.com/gpu:NoSchedule of pool amd, which \
-             namespace web may not use (allowed: ml-team). Remove the toleration or use an allowed namespace{contact}.",
+            "toleration-outside-allowlist: spec.tolerations[0] passes the taint amd.com/gpu:NoSchedule of pool amd, closed to namespace web (allowed: ml-team). Remove it or use an allowed namespace{contact}.",
         ),
         (
             "web",
             gpu_pod(&json!({})),
-            "gpu-request-outside-allowlist: spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for a GPU of pool \
-             nvidia, which namespace web may not use (allowed: ml-team, research-*). Remove the request or use an allowed \
-             namespace{contact}.",
+            "gpu-request-outside-allowlist: spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for pool nvidia, closed to namespace web (allowed: ml-team, research-*). Remove it or use an allowed namespace{contact}.",
         ),
         (
             "ml-team",
             complete_gpu_pod(&json!({ "tolerations": exists() })),
-            "broad-toleration: spec.tolerations[0] has no key, operator Exists and no effect, wider than pool nvidia \
-             needs. Write {key: dedicated, operator: Equal, value: gpu, effect: NoSchedule}, or leave it out: GPU pods get \
-             it.",
+            "broad-toleration: spec.tolerations[0] has no key, operator Exists and no effect, wider than pool nvidia needs. Write {key: dedicated, operator: Equal, value: gpu, effect: NoSchedule}, or leave it out: GPU pods get it.",
         ),
         (
             "ml-team",
             complete_gpu_pod(&json!({"tolerations": [{"key": "dedicated", "value": "gpu"}]})),
-            "broad-toleration: spec.tolerations[0] has no effect, wider than pool nvidia needs. Write {key: dedicated, \
-             operator: Equal, value: gpu, effect: NoSchedule}, or leave it out: GPU pods get it.",
+            "broad-toleration: spec.tolerations[0] has no effect, wider than pool nvidia needs. Write {key: dedicated, operator: Equal, value: gpu, effect: NoSchedule}, or leave it out: GPU pods get it.",
         ),
         (
             "ml-team",
             tolerating(&json!([exact])),
-            "toleration-without-gpu-request: spec.tolerations[0] lets this pod onto the GPU nodes of pool nvidia, but no \
-             container requests a GPU (nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-*). Remove the toleration or \
-             request a GPU.",
+            "toleration-without-gpu-request: spec.tolerations[0] lets this pod onto the GPU nodes of pool nvidia, but it requests none of nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-*. Remove the toleration or request a GPU.",
         ),
         (
             "ml-team",
             complete_gpu_pod(&json!({"nodeSelector": {"workload.example.com/accelerator": "amd"}})),
-            "placement-conflict: spec.nodeSelector[\"workload.example.com/accelerator\"] is amd, and the nodes of pool \
-             nvidia that this pod asks for have nvidia: it could never run. Remove the label or set it to nvidia.",
+            "placement-conflict: spec.nodeSelector[\"workload.example.com/accelerator\"] is amd, and the nodes of pool nvidia that this pod asks for have nvidia: it could never run. Remove the label or set it to nvidia.",
         ),
         (
             "ml-team",
             complete_gpu_pod(&json!({ "affinity": affinity })),
-            "placement-conflict: spec.affinity.nodeAffinity shuts out nodes with workload.example.com/accelerator=nvidia, \
-             and those of pool nvidia have it: this pod could never run. Change the expression.",
+            "placement-conflict: spec.affinity.nodeAffinity wants workload.example.com/accelerator NotIn [nvidia], and the nodes of pool nvidia have nvidia: this pod could never run. Change the expression.",
         ),
         (
             "ml-team",
             pod(&json!({"nvidia.com/gpu": 1, "amd.com/gpu": 1}), &json!({})),
-            "placement-conflict: spec.containers[0].resources.limits[\"amd.com/gpu\"]: this pod asks for nvidia.com/gpu \
-             (pool nvidia) and amd.com/gpu (pool amd), and no node is in both pools. Request the resources of one pool.",
+            "placement-conflict: spec.containers[0].resources.limits[\"amd.com/gpu\"]: this pod asks for nvidia.com/gpu (pool nvidia) and amd.com/gpu (pool amd), and no node is in both pools. Request the resources of one pool.",
         ),
         (
             "ml-team",
             model("b200"),
-            "placement-conflict: metadata.annotations[\"gpu.example.com/model\"] is \"b200\", a model that pool nvidia does \
-             not have. Use one of a100, h100, l40s, or leave it out.",
+            "placement-conflict: metadata.annotations[\"gpu.example.com/model\"] is \"b200\", a model that pool nvidia does not have. Use one of a100, h100, l40s, or leave it out.",
         ),
         (
             "ml-team",
             gpu_pod(&json!({})),
-            "placement-missing: this GPU pod lacks the toleration of dedicated=gpu:NoSchedule and the nodeSelector \
-             workload.example.com/accelerator=nvidia of pool nvidia: the mutating webhook did not run or was undone. \
-             Create the pod again; check the webhook's registration.",
+            "placement-missing: this GPU pod lacks the toleration of dedicated=gpu:NoSchedule and the nodeSelector workload.example.com/accelerator=nvidia of pool nvidia: mutation did not run or was undone. Recreate the pod; check the mutating webhook.",
         ),
     ]
 }
@@ -266,15 +250,11 @@ fn a_message_says_that_the_labels_are_not_known() {
     for (pod, expected) in [
         (
             gpu_pod(&json!({})),
-            "gpu-request-outside-allowlist: spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for a GPU of pool \
-             nvidia, which namespace web may not use (allowed: ml-team, or labels gpu.example.com/allowed=true; the labels \
-             of web are not known). Remove the request or use an allowed namespace; ask #gpu-platform.",
+            "gpu-request-outside-allowlist: spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for pool nvidia, closed to namespace web (allowed: ml-team, or labels gpu.example.com/allowed=true; the labels of web are not known). Remove it or use an allowed namespace; ask #gpu-platform.",
         ),
         (
             tolerating(&exact),
-            "toleration-outside-allowlist: spec.tolerations[0] passes the taint dedicated=gpu:NoSchedule of pool nvidia, \
-             which namespace web may not use (allowed: ml-team, or labels gpu.example.com/allowed=true; the labels of web \
-             are not known). Remove the toleration or use an allowed namespace; ask #gpu-platform.",
+            "toleration-outside-allowlist: spec.tolerations[0] passes the taint dedicated=gpu:NoSchedule of pool nvidia, closed to namespace web (allowed: ml-team, or labels gpu.example.com/allowed=true; the labels of web are not known). Remove it or use an allowed namespace; ask #gpu-platform.",
         ),
     ] {
         assert_eq!(message(&respond(&yaml, "web", Kind::Pod, &pod)), expected);
@@ -318,13 +298,7 @@ fn several_denials_are_joined_and_each_has_its_cause() {
     let response = respond(CONTRACT, "web", Kind::Pod, &pod);
     let status = &response["status"];
     assert_eq!(status["message"], {
-        "toleration-outside-allowlist: spec.tolerations[1] passes the taint dedicated=gpu:NoSchedule of pool nvidia, which \
-         namespace web may not use (allowed: ml-team, research-*). Remove the toleration or use an allowed namespace. \
-         Also: toleration-outside-allowlist: spec.tolerations[1] passes the taint amd.com/gpu:NoSchedule of pool amd, \
-         which namespace web may not use (allowed: ml-team). Remove the toleration or use an allowed namespace. \
-         Also: gpu-request-outside-allowlist: spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for a GPU of \
-         pool nvidia, which namespace web may not use (allowed: ml-team, research-*). Remove the request or use an allowed \
-         namespace. Also: 2 more"
+        "toleration-outside-allowlist: spec.tolerations[1] passes the taint dedicated=gpu:NoSchedule of pool nvidia, closed to namespace web (allowed: ml-team, research-*). Remove it or use an allowed namespace. Also: toleration-outside-allowlist: spec.tolerations[1] passes the taint amd.com/gpu:NoSchedule of pool amd, closed to namespace web (allowed: ml-team). Remove it or use an allowed namespace. Also: gpu-request-outside-allowlist: spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for pool nvidia, closed to namespace web (allowed: ml-team, research-*). Remove it or use an allowed namespace. Also: 2 more"
     });
     assert_eq!(
         (&status["code"], &status["reason"], &status["status"]),
@@ -385,10 +359,7 @@ fn several_findings_of_one_rule_share_an_annotation() {
             "mode": "enforce",
             "decision": "deny",
             "toleration-outside-allowlist":
-                "deny: spec.tolerations[0] passes the taint dedicated=gpu:NoSchedule of pool nvidia, which namespace web may \
-                 not use (allowed: ml-team, research-*). Remove the toleration or use an allowed namespace. \
-                 deny: spec.tolerations[0] passes the taint amd.com/gpu:NoSchedule of pool amd, which namespace web may not \
-                 use (allowed: ml-team). Remove the toleration or use an allowed namespace.",
+                "deny: spec.tolerations[0] passes the taint dedicated=gpu:NoSchedule of pool nvidia, closed to namespace web (allowed: ml-team, research-*). Remove it or use an allowed namespace. deny: spec.tolerations[0] passes the taint amd.com/gpu:NoSchedule of pool amd, closed to namespace web (allowed: ml-team). Remove it or use an allowed namespace.",
         })
     );
 }
@@ -407,8 +378,7 @@ fn an_uneventful_answer_says_nothing_at_all() {
 #[test]
 fn a_quantity_that_cannot_be_read_is_said_and_passed_over() {
     let pod = pod(&json!({"nvidia.com/gpu": "one"}), &json!({}));
-    let words = "spec.containers[0].resources.limits[\"nvidia.com/gpu\"] is \"one\": not a quantity: expected a number with \
-                 an optional suffix, such as 1, 500m or 2Gi";
+    let words = "spec.containers[0].resources.limits[\"nvidia.com/gpu\"] is \"one\": not a quantity: expected a number with an optional suffix, such as 1, 500m or 2Gi";
     for mode in ["enforce", "warn", "audit"] {
         let response = respond(&CONTRACT.replace("enforce", mode), "web", Kind::Pod, &pod);
         assert_eq!(response["allowed"], true);

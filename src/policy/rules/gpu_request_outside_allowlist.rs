@@ -10,12 +10,12 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         let pool = &case.policy.pools[index];
         let Some(mention) = request(case, pool) else { continue };
         let field = Field(case.object, mention).to_string();
-        let outside = Outside { case, pool: index, remove: "the request" };
+        let outside = Outside { case, pool: index };
         found.push(Violation {
             rule: Rule::GpuRequestOutsideAllowlist,
             pool: index,
             what: Vec::new(),
-            message: format!("{field} asks for a GPU of pool {}, {outside}", pool.name),
+            message: format!("{field} asks for pool {}, {outside}", pool.name),
             field,
         });
     }

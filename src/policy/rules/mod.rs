@@ -65,24 +65,22 @@ fn toleration_field(case: &Case<'_, '_>, index: usize) -> String {
     Field(case.object, format_args!("spec.tolerations[{index}]")).to_string()
 }
 
-/// `, which namespace web may not use (allowed: ml-team)`, and what to do about it.
+/// `closed to namespace web (allowed: ml-team)`, and what to do about it.
 struct Outside<'a, 'p> {
     case: &'a Case<'a, 'p>,
     pool: usize,
-    /// What the author can take out: `the toleration`.
-    remove: &'static str,
 }
 
 impl fmt::Display for Outside<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, pool, remove } = self;
+        let Self { case, pool } = self;
         let allowlist = &case.policy.pools[*pool].namespaces;
         let namespace = case.subject.namespace;
-        write!(f, "which namespace {namespace} may not use (allowed: {allowlist}")?;
+        write!(f, "closed to namespace {namespace} (allowed: {allowlist}")?;
         if case.unknown.contains(*pool) {
             write!(f, "; the labels of {namespace} are not known")?;
         }
-        write!(f, "). Remove {remove} or use an allowed namespace")?;
+        write!(f, "). Remove it or use an allowed namespace")?;
         match &case.policy.contact {
             Some(contact) => write!(f, "; ask {contact}."),
             None => f.write_str("."),

@@ -96,29 +96,41 @@ fn selector<'a>(
 fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -> Option<Violation> {
     let alternatives = case.object.pod.spec.affinity.required_terms()?;
     // An empty list is refused by the API server; it shuts out nothing that is known.
-    let excluding = alternatives.iter().map(|term| excluded_label(term, terms)).collect::<Option<Vec<_>>>()?;
-    let label = excluding.first()?;
+    let excluding = alternatives.iter().map(|term| excluding(term, terms)).collect::<Option<Vec<_>>>()?;
+    let (expression, value) = excluding.first()?;
     let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
     Some(Violation {
         rule: Rule::PlacementConflict,
         pool: index,
         what: vec!["affinity".to_owned()],
         message: format!(
-            "{} shuts out nodes with {label}, and those of pool {} have it: this pod could never run. Change the \
-             expression.",
+            "{} wants {}, and the nodes of pool {} have {value}: this pod could never run. Change the expression.",
             Field(case.object, "spec.affinity.nodeAffinity"),
+            Excerpt(&written(expression)),
             pool.name,
         ),
         field: Field(case.object, field).to_string(),
     })
 }
 
-/// A label of the pool that the term can never meet.
-fn excluded_label(term: &NodeSelectorTerm<'_>, terms: &Terms<'_>) -> Option<String> {
+/// An expression that no node of the pool can ever meet, with the value that its nodes have.
+fn excluding<'a>(
+    term: &'a NodeSelectorTerm<'a>,
+    terms: &Terms<'a>,
+) -> Option<(&'a NodeSelectorRequirement<'a>, &'a str)> {
     term.match_expressions.iter().find_map(|expression| {
-        let (key, value) = terms.labels.iter().find(|(key, _)| *key == &*expression.key)?;
-        (!may_match(expression, value)).then(|| format!("{key}={value}"))
+        let (_, value) = terms.labels.iter().find(|(key, _)| *key == &*expression.key)?;
+        (!may_match(expression, value)).then_some((expression, *value))
     })
+}
+
+/// An expression as a person writes it: `accelerator NotIn [nvidia]`.
+fn written(expression: &NodeSelectorRequirement<'_>) -> String {
+    let NodeSelectorRequirement { key, operator, values } = expression;
+    match &**values {
+        [] => format!("{key} {operator}"),
+        values => format!("{key} {operator} [{}]", values.iter().map(|value| &**value).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// Whether an expression can hold for a label with this value. An operator that is not known counts as

@@ -25,8 +25,8 @@ pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>)
         rule: Rule::PlacementMissing,
         pool: index,
         message: format!(
-            "this GPU pod lacks {} of pool {}: the mutating webhook did not run or was undone. Create the pod \
-             again; check the webhook's registration.",
+            "this GPU pod lacks {} of pool {}: mutation did not run or was undone. Recreate the pod; check the \
+             mutating webhook.",
             listing(&missing),
             pool.name,
         ),

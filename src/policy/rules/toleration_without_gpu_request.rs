@@ -23,7 +23,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             pool: index,
             what: Vec::new(),
             message: format!(
-                "{field} lets this pod onto the GPU nodes of pool {}, but no container requests a GPU ({}). \
+                "{field} lets this pod onto the GPU nodes of pool {}, but it requests none of {}. \
                  Remove the toleration or request a GPU.",
                 pool.name, pool.resources,
             ),
