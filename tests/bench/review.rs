@@ -1,7 +1,8 @@
 //! What one review costs, from the request's bytes to the answer's, and how it splits.
 //!
-//! `envelope` reads the AdmissionReview with its objects raw and encodes an answer, `read` makes the
-//! narrow view of the pod, `decide` judges it, and `answer` is all of it.
+//! `answer` is all of it, in one pass over the body. The parts are measured by themselves: `envelope` reads
+//! the AdmissionReview with its objects raw and encodes an answer, `read` makes the narrow view of the
+//! pod, and `decide` judges it.
 
 #![expect(clippy::expect_used, reason = "a benchmark may fail as a test does")]
 
