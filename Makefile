@@ -27,9 +27,10 @@ test: ## Run all tests that need no API server, and check that the core stands a
 e2e: ## Run the end-to-end tests against a real API server (KUBEBUILDER_ASSETS, else one is built from source)
 	assets="$$(./tests/e2e/assets.sh)" && KUBEBUILDER_ASSETS="$$assets" $(CARGO) test --locked --features e2e --test e2e
 
-lint: ## Check formatting and lints
+lint: ## Check formatting, lints and the documentation's links
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --locked
 
 bench: ## Measure decode + decide + encode of reviews of 3 KB, 20 KB and 200 KB
 	$(CARGO) bench --locked --bench review

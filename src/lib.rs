@@ -2,7 +2,7 @@
 //!
 //! A node of a GPU pool carries a label and a taint; a GPU pod carries the exact toleration and the
 //! nodeSelector; no other pod carries a toleration that passes the taint. One declarative
-//! [contract](contract) says so, and every part of the program is derived from it.
+//! [contract] says so, and every part of the program is derived from it.
 //!
 //! # Bird's-eye view
 //!

@@ -67,32 +67,26 @@ pub(super) fn resource_pattern(text: &str) -> Check {
 
 /// A namespace's name, or a glob that some namespace's name can match.
 pub(super) fn namespace_pattern(text: &str) -> Check {
-    if is_glob(text) {
-        readable_glob(text)?;
-        let possible = text
-            .chars()
-            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-*?[]{},!".contains(letter));
-        return verdict(
-            possible,
-            "a glob that a namespace's name can match: lower-case letters, digits, '-', '*', '?'",
-        );
-    }
-    dns_label(text)
+    if is_glob(text) { glob_of(text, "-", "a namespace's name") } else { dns_label(text) }
 }
 
 /// The name of an object, or a glob that some object's name can match.
 pub(super) fn object_pattern(text: &str) -> Check {
     if is_glob(text) {
-        readable_glob(text)?;
-        let possible = text
-            .chars()
-            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-.*?[]{},!".contains(letter));
-        return verdict(
-            possible,
-            "a glob that an object's name can match: lower-case letters, digits, '-', '.', '*', '?'",
-        );
+        return glob_of(text, "-.", "an object's name");
     }
     verdict(dns_subdomain(text), "an object's name, such as node-exporter, or a glob of such")
+}
+
+/// A glob that can match a name of lower-case letters, digits and these marks.
+fn glob_of(text: &str, marks: &str, what: &str) -> Check {
+    readable_glob(text)?;
+    let possible = |letter: char| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || marks.contains(letter) || "*?[]{},!".contains(letter)
+    };
+    let marks: Vec<_> = marks.chars().map(|mark| format!("'{mark}'")).collect();
+    let valid = format!("a glob that {what} can match: lower-case letters, digits, {}, '*', '?'", marks.join(", "));
+    verdict(text.chars().all(possible), &valid)
 }
 
 /// One line of text that fits into a message.

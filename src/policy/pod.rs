@@ -31,8 +31,6 @@ object! {
         pub name: Text<'a> = "name",
         /// The prefix of a name that the API server makes.
         pub generate_name: Text<'a> = "generateName",
-        /// Often absent in a request; the request's own namespace counts.
-        pub namespace: Text<'a> = "namespace",
         /// Annotations, their values unread.
         pub annotations: RawMap<'a> = "annotations",
         /// The owner that controls the object. A claim, not a proof.

@@ -47,12 +47,6 @@ impl Pool {
     pub fn is_open_to(&self, other: &Self) -> bool {
         self.taints.iter().all(|taint| other.taints.contains(taint))
     }
-
-    /// The labels as a selector: `a=b,c=d`.
-    #[must_use]
-    pub fn selector_text(&self) -> String {
-        self.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
-    }
 }
 
 /// A set of pools, by their place in the contract.

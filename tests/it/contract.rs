@@ -172,7 +172,10 @@ fn wrong_types_are_refused_and_nothing_is_coerced() {
             "identities: {daemonSetController: [1]}",
             "identities.daemonSetController[0]: found the number 1; valid is a string: write \"1\"",
         ),
-        ("server: {listen: 8443}", "server.listen: found the number 8443; valid is an address and a port, such as 0.0.0.0:8443"),
+        (
+            "server: {listen: 8443}",
+            "server.listen: found the number 8443; valid is an address and a port, such as 0.0.0.0:8443",
+        ),
         ("tls: {minimum: 1.3}", "tls.minimum: found the number 1.3; valid is a string: write \"1.3\""),
         ("tls: {names: gpufence.svc}", "tls.names: found \"gpufence.svc\"; valid is a list"),
         ("log: info", "log: found \"info\"; valid is a map with the keys level, format"),
