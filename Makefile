@@ -29,7 +29,7 @@ e2e: ## Run the end-to-end tests against a real API server (KUBEBUILDER_ASSETS, 
 
 lint: ## Check formatting, lints and the documentation's links
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets --locked -- -D warnings
+	$(CARGO) clippy --all-targets --features e2e --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --locked
 
 bench: ## Measure decode + decide + encode of reviews of 3 KB, 20 KB and 200 KB
