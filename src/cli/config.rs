@@ -1,11 +1,10 @@
 //! `gpufence config`: the contract in force, or whether a file is one.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Failure, Success, load_contract};
+use super::{Failure, Success, load_contract, print};
 
 /// Print the contract in force, or check one
 ///
@@ -25,7 +24,7 @@ impl Config {
             Some(file) => format!("{}: a valid contract\n", file.display()),
             None => contract.to_yaml().map_err(|error| Failure::Other(error.into()))?,
         };
-        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Other(error.into()))?;
+        print(&text)?;
         Ok(Success::Clean)
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 
 /// An object and where it was found.
@@ -14,71 +14,99 @@ pub(super) struct Found {
     pub(super) object: Value,
 }
 
-/// The objects of all files, in order. `-` is the standard input, and a folder stands for the manifests
-/// in and below it.
-pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
-    let mut found = Vec::new();
+/// What was found in all files, and what could not be used.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// The objects, in order.
+    pub(super) found: Vec<Found>,
+    /// One for each file or document that cannot be used.
+    pub(super) faults: Vec<String>,
+    /// How many documents of a folder's files are no Kubernetes objects, such as a chart's values.
+    pub(super) foreign: usize,
+}
+
+/// Reads all files. `-` is the standard input, and a folder stands for the manifests in and below it.
+pub(super) fn read(files: &[PathBuf]) -> Input {
+    let mut input = Input::default();
     for file in files {
         if file.as_os_str() == "-" {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
-            found.extend(objects("standard input", &text)?);
+            match std::io::stdin().read_to_string(&mut text) {
+                Ok(_) => input.take("standard input", &text, false),
+                Err(error) => input.faults.push(format!("cannot read the standard input: {error}")),
+            }
             continue;
         }
-        for file in manifests_below(file)? {
+        let in_folder = file.is_dir();
+        let mut manifests = Vec::new();
+        if let Err(error) = manifests_below(file, &mut manifests) {
+            input.faults.push(format!("{error:#}"));
+        }
+        for file in manifests {
             let name = file.display().to_string();
-            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {name}"))?;
-            found.extend(objects(&name, &text)?);
+            match std::fs::read_to_string(&file) {
+                Ok(text) => input.take(&name, &text, in_folder),
+                Err(error) => input.faults.push(format!("cannot read {name}: {error}")),
+            }
         }
     }
-    Ok(found)
+    input
+}
+
+impl Input {
+    /// Takes the objects of one file, Lists taken apart.
+    fn take(&mut self, name: &str, text: &str, in_folder: bool) {
+        let mut flat = Vec::new();
+        match documents(text) {
+            Ok(documents) => documents.into_iter().for_each(|document| take_apart(document, &mut flat)),
+            Err(error) => self.faults.push(format!("{name} is neither YAML nor JSON: {error}")),
+        }
+        let several = flat.len() > 1;
+        for (index, object) in flat.into_iter().enumerate() {
+            let source = if several { format!("{name}#{}", index + 1) } else { name.to_owned() };
+            if object["kind"].is_string() && object["apiVersion"].is_string() {
+                self.found.push(Found { source, object });
+            } else if in_folder {
+                self.foreign += 1;
+            } else {
+                self.faults.push(format!("{source} is not a Kubernetes object: it has no apiVersion and kind"));
+            }
+        }
+    }
 }
 
 /// The file itself, or the manifests of a folder, in order.
-fn manifests_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn manifests_below(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let read = || format!("cannot read {}", path.display());
     if !std::fs::metadata(path).with_context(read)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
+        files.push(path.to_owned());
+        return Ok(());
     }
     let mut entries = std::fs::read_dir(path).with_context(read)?.collect::<Result<Vec<_>, _>>().with_context(read)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
-    let mut files = Vec::new();
     for entry in entries {
         let path = entry.path();
         // A link could lead back up.
         let kind = entry.file_type().with_context(read)?;
         if kind.is_dir() {
-            files.extend(manifests_below(&path)?);
+            manifests_below(&path, files)?;
         } else if path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known)) {
             files.push(path);
         }
     }
-    Ok(files)
-}
-
-/// The objects of one file, Lists taken apart.
-fn objects(name: &str, text: &str) -> anyhow::Result<Vec<Found>> {
-    let mut flat = Vec::new();
-    for document in documents(text).with_context(|| format!("{name} is neither YAML nor JSON"))? {
-        take_apart(document, &mut flat);
-    }
-    let several = flat.len() > 1;
-    let mut found = Vec::new();
-    for (index, object) in flat.into_iter().enumerate() {
-        let source = if several { format!("{name}#{}", index + 1) } else { name.to_owned() };
-        if !object["kind"].is_string() || !object["apiVersion"].is_string() {
-            bail!("{source} is not a Kubernetes object: it has no apiVersion and kind");
-        }
-        found.push(Found { source, object });
-    }
-    Ok(found)
+    Ok(())
 }
 
 fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = if text.trim_start().starts_with('{') {
         serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?
     } else {
-        serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { budget: None })?
+        // Without the budget for untrusted input: the dump of a whole cluster is larger.
+        let options = serde_saphyr::options! { budget: None, with_snippet: false };
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+            // The rest of the message is advice to a caller of the library.
+            anyhow!("{}", error.to_string().split(", set DuplicateKeyPolicy").next().unwrap_or_default())
+        })?
     };
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }

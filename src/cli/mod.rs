@@ -5,6 +5,7 @@ mod manifests;
 mod review;
 mod serve;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,7 +27,8 @@ pub struct Cli {
     /// The contract [default: the built-in one]
     ///
     /// Variables GPUFENCE__SECTION__KEY override it: `GPUFENCE__MODE=enforce`.
-    #[arg(long, global = true, value_name = "FILE", env = "GPUFENCE_CONFIG", hide_env_values = true)]
+    /// The variable GPUFENCE_CONFIG names it as well.
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -66,6 +68,9 @@ enum Success {
 #[must_use]
 pub fn run() -> ExitCode {
     let Cli { config, command } = Cli::parse();
+    // Not clap's: it takes an empty variable for an empty file name, and a manifest may well leave it empty.
+    let named = std::env::var_os("GPUFENCE_CONFIG").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let config = config.or(named);
     let outcome = match command {
         Command::Serve(serve) => serve.run(config.as_deref()),
         Command::Review(review) => review.run(config.as_deref()),
@@ -74,7 +79,6 @@ pub fn run() -> ExitCode {
     let (failure, code) = match outcome {
         Ok(Success::Clean) => return ExitCode::SUCCESS,
         Ok(Success::Findings) => return ExitCode::from(1),
-        Err(Failure::Other(error)) if is_broken_pipe(&error) => return ExitCode::SUCCESS,
         Err(Failure::Other(error)) => (error, 1),
         Err(Failure::Input(error)) => (error, 2),
     };
@@ -90,7 +94,11 @@ fn load_contract(file: Option<&std::path::Path>) -> Result<Contract, ContractErr
     Contract::load(file, environment)
 }
 
-/// Whether whoever read our output has gone, such as `head`.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// Writes to the standard output. That whoever read it has gone, such as `head`, changes nothing of what
+/// was found.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(error.into())),
+        _ => Ok(()),
+    }
 }

@@ -1,14 +1,13 @@
 //! `gpufence review`: the webhook's verdict on manifests, without a cluster.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::manifests::{self, Found};
-use super::{Failure, Success, load_contract};
+use super::manifests::{self, Found, Input};
+use super::{Failure, Success, load_contract, print};
 use crate::policy::{Action, DAEMON_SET_CONTROLLER, Kind, NamespaceLabels, Policy};
 use crate::report::{self, Given, Verdict};
 use crate::review::{self, Reviewed, Webhook};
@@ -55,23 +54,32 @@ enum Output {
 impl Review {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
         let policy = load_contract(file)?.policy.judging_templates();
-        let found = manifests::read(&self.files).map_err(Failure::Input)?;
+        let Input { found, mut faults, foreign } = manifests::read(&self.files);
         let facts = namespace_labels(&found);
-        let mut review = report::Review::default();
+        let mut review = report::Review { foreign, ..report::Review::default() };
         for Found { source, object } in found {
-            match Judged::of(&object, &self) {
-                None => review.passed_over += 1,
-                Some(judged) => {
-                    let verdict = judged.verdict(&policy, &facts, source.clone());
-                    review.verdicts.push(verdict.map_err(|error| Failure::Input(anyhow!("{source}: {error}")))?);
+            let Some(judged) = Judged::of(&object, &self) else {
+                review.pass_over(&object);
+                continue;
+            };
+            match judged.verdict(&policy, &facts, source.clone()) {
+                Ok(verdict) => review.verdicts.push(verdict),
+                // The request is ours where a manifest was given.
+                Err(error) if judged.is_manifest => {
+                    faults.push(format!("{source}: {}", error.replace("request.object.", "")));
                 }
+                Err(error) => faults.push(format!("{source}: {error}")),
             }
         }
-        let text = match self.output {
+        print(&match self.output {
+            // Where there was nothing to judge the faults say all.
+            Output::Text if review.is_empty() && !faults.is_empty() => String::new(),
             Output::Text => report::text(&review, self.all),
             Output::Json => format!("{:#}\n", report::json(&review)),
-        };
-        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Other(error.into()))?;
+        })?;
+        if !faults.is_empty() {
+            return Err(Failure::Input(anyhow!("{}", faults.join("\ngpufence: "))));
+        }
         let broken = review.verdicts.iter().any(Verdict::breaks_contract);
         Ok(if broken { Success::Findings } else { Success::Clean })
     }
@@ -97,6 +105,8 @@ fn namespace_labels(found: &[Found]) -> NamespaceLabels {
 /// An object as the request that brings it, and the pod made from it where it is a template.
 struct Judged {
     review: Value,
+    /// Whether the request was made here, around a manifest.
+    is_manifest: bool,
     pod_of_template: Option<Value>,
 }
 
@@ -104,7 +114,7 @@ impl Judged {
     /// `None` for an object that carries no pod.
     fn of(object: &Value, options: &Review) -> Option<Self> {
         if object["kind"] == "AdmissionReview" {
-            return Some(Self { review: object.clone(), pod_of_template: None });
+            return Some(Self { review: object.clone(), is_manifest: false, pod_of_template: None });
         }
         let (group, version) = group_version(object["apiVersion"].as_str()?);
         let kind = Kind::of(group, object["kind"].as_str()?)?;
@@ -131,7 +141,7 @@ impl Judged {
                 request(Kind::Pod, "v1", user, &pod_of(kind, object))
             })
             .filter(|pod| pod["request"]["object"].is_object());
-        Some(Self { review: request(kind, version, &options.user, object), pod_of_template })
+        Some(Self { review: request(kind, version, &options.user, object), is_manifest: true, pod_of_template })
     }
 
     fn verdict(&self, policy: &Policy, facts: &NamespaceLabels, source: String) -> Result<Verdict, String> {

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use config::{Config, ConfigError, Environment, FileFormat, Format as _, Value, ValueKind};
+use config::{Config, Environment, FileFormat, Format as _, Value, ValueKind};
 
 use super::{BUILT_IN, ContractError, ENVIRONMENT_PREFIX, SEPARATOR};
 
@@ -21,15 +21,21 @@ pub(super) fn tree(file: Option<&Path>, environment: HashMap<String, String>) ->
         .prefix_separator(SEPARATOR)
         .separator(SEPARATOR)
         .source(Some(environment));
-    let variables = Config::builder().add_source(variables).build().map_err(ContractError::Syntax)?;
+    let variables = Config::builder()
+        .add_source(variables)
+        .build()
+        .map_err(|error| ContractError::Syntax { origin: "in the environment".to_owned(), cause: error.to_string() })?;
     merge(&mut tree, variables.cache);
     Ok(tree)
 }
 
 fn parse(name: Option<&String>, text: &str) -> Result<Value, ContractError> {
-    let table = FileFormat::Yaml
-        .parse(name, text)
-        .map_err(|cause| ContractError::Syntax(ConfigError::FileParse { uri: name.cloned(), cause }))?;
+    let table = FileFormat::Yaml.parse(name, text).map_err(|cause| {
+        let origin = name.map_or("built in", String::as_str).to_owned();
+        // The cause names the file as well, and calls nothing a unit.
+        let cause = cause.to_string().replace(&format!(" in {origin}"), "").replace("unit value", "nothing");
+        ContractError::Syntax { origin, cause }
+    })?;
     Ok(Value::new(name, ValueKind::Table(table)))
 }
 

@@ -142,9 +142,14 @@ pub enum ContractError {
         /// What the system says.
         error: std::io::Error,
     },
-    /// The file is not YAML, or not a map.
-    #[error("the contract is not YAML: {0}")]
-    Syntax(config::ConfigError),
+    /// A layer is not YAML, or not a map.
+    #[error("the contract {origin} is not a map in YAML: {cause}")]
+    Syntax {
+        /// The file, or where else the layer comes from.
+        origin: String,
+        /// What is wrong with it, and where.
+        cause: String,
+    },
     /// The contract does not hold together.
     #[error("{}", FaultList(.0))]
     Invalid(Vec<Fault>),

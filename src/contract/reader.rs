@@ -7,6 +7,8 @@ use std::fmt;
 
 use config::{Value, ValueKind};
 
+use crate::policy::visible;
+
 /// Something in the contract that cannot stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -71,7 +73,12 @@ impl<'v> Node<'v> {
             Some(file) => file.to_owned(),
         };
         let path = if self.path.is_empty() { "the whole file".to_owned() } else { self.path.clone() };
-        self.faults.0.borrow_mut().push(Fault { origin, path, found: found.into(), valid: valid.into() });
+        self.faults.0.borrow_mut().push(Fault {
+            origin,
+            path: visible(&path).into_owned(),
+            found: visible(&found.into()).into_owned(),
+            valid: valid.into(),
+        });
     }
 
     /// A table that has none but the named keys.

@@ -274,7 +274,7 @@ fn identities(node: &Node<'_>) -> Vec<String> {
     };
     table
         .require("daemonSetController", "a list of user names")
-        .map(|node| distinct(node.full_list("at least one user name"), syntax::line))
+        .map(|node| distinct(node.full_list("at least one user name"), syntax::user_name))
         .unwrap_or_default()
 }
 
@@ -333,7 +333,7 @@ fn tls(node: &Node<'_>) -> Option<Tls> {
 
 fn log(node: &Node<'_>) -> Option<Log> {
     let table = node.table(&["level", "format"])?;
-    let level = table.require("level", "a level, such as info").and_then(|node| node.checked(syntax::line));
+    let level = table.require("level", "a level, such as info").and_then(|node| node.checked(syntax::log_directives));
     let format =
         table.require("format", "auto, text, json").and_then(|node| node.choice(&LogFormat::ALL, LogFormat::as_str));
     Some(Log { level: level?, format: format? })

@@ -95,6 +95,27 @@ pub(super) fn line(text: &str) -> Check {
     verdict(sound, "one line of 1 to 120 characters")
 }
 
+/// Log directives: a level, or a list of levels each for a module. A word that is no level would be taken
+/// for a module's name, and silence everything else.
+pub(super) fn log_directives(text: &str) -> Check {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let module =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte));
+    let directive = |text: &str| match text.split_once('=') {
+        None => LEVELS.contains(&text),
+        Some((name, level)) => module(name) && LEVELS.contains(&level),
+    };
+    verdict(
+        text.split(',').all(directive),
+        "off, error, warn, info, debug or trace, or such for modules: info,gpufence::decision=debug",
+    )
+}
+
+/// The name of a user: no glob, since whoever it matches is believed.
+pub(super) fn user_name(text: &str) -> Check {
+    verdict(line(text).is_ok() && !text.contains(['*', '?']), "the whole name of a user, without globs")
+}
+
 fn readable_glob(text: &str) -> Check {
     match Patterns::new(vec![text.to_owned()]) {
         Ok(_) => Ok(()),

@@ -3,9 +3,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// A JSON string, borrowed from the document unless it holds escapes. `null` reads as empty, as it
@@ -61,19 +62,36 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Text out of an object as it stands in a message: cut, because it may be as long as a body, and without
-/// control characters, because a terminal obeys them and the API server drops a warning that has one.
+/// Text out of an object as it stands in a message: cut, because it may be as long as a body, and
+/// [`visible`].
 pub(super) struct Excerpt<'a>(pub(super) &'a str);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 80;
         let cut = self.0.char_indices().nth(LONGEST).map(|(end, _)| end);
-        for letter in self.0[..cut.unwrap_or(self.0.len())].chars() {
-            fmt::Write::write_char(f, if letter.is_control() { '\u{fffd}' } else { letter })?;
-        }
+        f.write_str(&visible(&self.0[..cut.unwrap_or(self.0.len())]))?;
         if cut.is_some() { f.write_str("…") } else { Ok(()) }
     }
+}
+
+/// The text with what a terminal would obey replaced: control characters, and those that turn the
+/// direction of writing around. (The API server drops a warning that has a control character.)
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    let obeyed = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(obeyed) { Cow::Owned(text.replace(obeyed, "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// The most items that a list or a map may have that is kept. Two bytes of JSON can become a hundred in
+/// memory, and no object that runs comes near it.
+pub(super) const MOST: usize = 10_000;
+
+/// Fails where `most` items are there already.
+pub(super) fn within_bounds<E: serde::de::Error>(items: usize, most: usize) -> Result<(), E> {
+    if items < most { Ok(()) } else { Err(E::custom(format_args!("more than {most} items, which cannot be judged"))) }
 }
 
 /// A map of strings, such as a nodeSelector, in the order of the document.
@@ -144,10 +162,17 @@ macro_rules! from_map {
     };
 }
 
-from_map!(StringMap, "a map of strings", |map, entries, key| entries.push((key, map.next_value()?)));
-from_map!(RawMap, "a map", |map, entries, key| entries.push((key, map.next_value()?)));
+from_map!(StringMap, "a map of strings", |map, entries, key| {
+    within_bounds(entries.len(), MOST)?;
+    entries.push((key, map.next_value()?));
+});
+from_map!(RawMap, "a map", |map, entries, key| {
+    within_bounds(entries.len(), MOST)?;
+    entries.push((key, map.next_value()?));
+});
 from_map!(ExtendedResources, "a map of quantities", |map, entries, key| {
     if key.contains('/') {
+        within_bounds(entries.len(), MOST)?;
         entries.push((key, map.next_value()?));
     } else {
         map.next_value::<IgnoredAny>()?;
@@ -194,17 +219,17 @@ pub(crate) fn without_position(error: &serde_json::Error) -> String {
     error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// A list, with null as the empty one.
+/// A list of at most so many items, with null as the empty one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct List<T>(pub Vec<T>);
+pub struct List<T, const MOST: usize = { self::MOST }>(pub Vec<T>);
 
-impl<T> Default for List<T> {
+impl<T, const MOST: usize> Default for List<T, MOST> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Deref for List<T> {
+impl<T, const MOST: usize> Deref for List<T, MOST> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -212,9 +237,32 @@ impl<T> Deref for List<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for List<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(Option::deserialize(deserializer)?.unwrap_or_default()))
+        struct ListVisitor<T, const MOST: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for ListVisitor<T, MOST> {
+            type Value = List<T, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(List::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    within_bounds(items.len(), MOST)?;
+                    items.push(item);
+                }
+                Ok(List(items))
+            }
+        }
+
+        deserializer.deserialize_any(ListVisitor::<T, MOST>(PhantomData))
     }
 }
 

@@ -24,7 +24,7 @@ pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, 
 pub use exemption::{DAEMON_SET_CONTROLLER, Exemption};
 pub use facts::{Facts, NamespaceLabels, NoFacts};
 pub use json::{List, RawMap, StringMap, Text};
-pub(crate) use json::{object, without_position};
+pub(crate) use json::{object, visible, without_position};
 pub use placement::WhenTolerated;
 pub use pod::{MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec};
 pub use pool::{Asked, Models, Pool, PoolSet};

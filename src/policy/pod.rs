@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::json::{Excerpt, ExtendedResources, List, RawMap, StringMap, Text, Verbatim, object};
+use super::json::{Excerpt, ExtendedResources, List, MOST, RawMap, StringMap, Text, Verbatim, object, within_bounds};
 use super::toleration::Toleration;
 
 /// The annotation by which a kubelet marks the mirror of a static pod. Anyone may write it.
@@ -42,7 +42,7 @@ object! {
     /// The part of a pod spec that decides where the pod may run.
     pub struct PodSpec<'a> as "a pod spec" {
         /// `None` where absent or null: a patch must then add the list itself.
-        pub tolerations: Option<Verbatim<'a, Vec<Toleration<'a>>>> = "tolerations",
+        pub tolerations: Option<Verbatim<'a, List<Toleration<'a>>>> = "tolerations",
         /// `None` where absent or null: a patch must then add the map itself.
         pub node_selector: Option<Verbatim<'a, StringMap<'a>>> = "nodeSelector",
         /// Node affinity; the rest of the affinity is unread.
@@ -169,7 +169,7 @@ object! {
 
 object! {
     struct RequiredNodeAffinity<'a> as "a node selector" {
-        node_selector_terms: List<NodeSelectorTerm<'a>> = "nodeSelectorTerms",
+        node_selector_terms: List<NodeSelectorTerm<'a>, 1_000> = "nodeSelectorTerms",
     }
 }
 
@@ -186,7 +186,7 @@ object! {
     /// One alternative of a required node affinity: all its expressions must hold.
     pub struct NodeSelectorTerm<'a> as "a node selector term" {
         /// Expressions on the node's labels.
-        pub match_expressions: List<NodeSelectorRequirement<'a>> = "matchExpressions",
+        pub match_expressions: List<NodeSelectorRequirement<'a>, 250> = "matchExpressions",
     }
 }
 
@@ -235,6 +235,7 @@ from_seq!(Containers, "a list of containers", |seq| {
     let mut index = 0;
     while let Some(Container { resources }) = seq.next_element()? {
         if !(resources.requests.0.is_empty() && resources.limits.0.is_empty()) {
+            within_bounds(named.len(), MOST)?;
             named.push((index, resources));
         }
         index += 1;

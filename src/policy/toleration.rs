@@ -112,7 +112,7 @@ impl fmt::Display for Taint {
 
 object! {
     /// A toleration as a pod carries it. Nothing is checked: unknown operators and effects match nothing.
-    #[derive(PartialEq, Eq)]
+    #[derive(PartialEq, Eq, Hash)]
     pub struct Toleration<'a> as "a toleration" {
         /// Empty matches every key.
         pub key: Text<'a> = "key",
@@ -168,6 +168,12 @@ impl Toleration<'_> {
     #[must_use]
     pub fn is_exact_for(&self, taint: &Taint) -> bool {
         self.names_exactly(taint) && self.toleration_seconds.is_none()
+    }
+
+    /// Whether the pod stays on a node with the taint only for a while.
+    #[must_use]
+    pub fn is_bounded(&self, taint: &Taint) -> bool {
+        taint.effect == Effect::NoExecute && self.toleration_seconds.is_some()
     }
 
     /// Whether key, value and effect are the taint's own, so that nothing else is tolerated.

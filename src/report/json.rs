@@ -13,8 +13,13 @@ pub fn json(review: &Review) -> Value {
     json!({
         "version": VERSION,
         "objects": review.verdicts.iter().map(object).collect::<Vec<_>>(),
-        "passedOver": review.passed_over,
+        "passedOver": review.passed_over.iter().map(passed_over).collect::<Vec<_>>(),
+        "foreign": review.foreign,
     })
+}
+
+fn passed_over(((api_version, kind), count): (&(String, String), &usize)) -> Value {
+    json!({ "apiVersion": api_version, "kind": kind, "count": count })
 }
 
 fn object(verdict: &Verdict) -> Value {

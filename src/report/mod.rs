@@ -8,7 +8,10 @@ pub use diff::added;
 pub use json::json;
 pub use text::text;
 
+use std::collections::BTreeMap;
+
 use json_patch::Patch;
+use serde_json::Value;
 
 use crate::policy::{Exempted, Fault, Finding, Mode};
 
@@ -64,11 +67,27 @@ impl Verdict {
     }
 }
 
-/// The verdicts on all objects, and how many objects were of no concern.
+/// The verdicts on all objects, and what was of no concern.
 #[derive(Debug, Default)]
 pub struct Review {
     /// The verdicts, in the order of the input.
     pub verdicts: Vec<Verdict>,
-    /// How many objects carry no pod.
-    pub passed_over: usize,
+    /// How many objects of each apiVersion and kind carry no pod that is known here.
+    pub passed_over: BTreeMap<(String, String), usize>,
+    /// How many documents are no Kubernetes objects.
+    pub foreign: usize,
+}
+
+impl Review {
+    /// Whether there was no object at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.verdicts.is_empty() && self.passed_over.is_empty() && self.foreign == 0
+    }
+
+    /// Counts an object that carries no pod that is known here.
+    pub fn pass_over(&mut self, object: &Value) {
+        let word = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+        *self.passed_over.entry((word("apiVersion"), word("kind"))).or_default() += 1;
+    }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Review, Verdict};
+use crate::policy::visible;
 
 /// The report as text. `everything` shows objects with nothing to say as well.
 #[must_use]
@@ -32,10 +33,16 @@ pub fn text(review: &Review, everything: bool) -> String {
             number => parts.push(format!("{number} {words}")),
         }
     }
-    if review.passed_over > 0 {
-        parts.push(format!("{} without pods", review.passed_over));
+    let passed_over: usize = review.passed_over.values().sum();
+    if passed_over > 0 {
+        let kinds =
+            review.passed_over.iter().map(|((api_version, kind), count)| format!("{count} {api_version} {kind}"));
+        parts.push(format!("{passed_over} not judged ({})", visible(&kinds.collect::<Vec<_>>().join(", "))));
     }
-    let objects = review.verdicts.len() + review.passed_over;
+    if review.foreign > 0 {
+        parts.push(format!("{} documents that are no Kubernetes objects", review.foreign));
+    }
+    let objects = review.verdicts.len() + passed_over + review.foreign;
     let plural = if objects == 1 { "" } else { "s" };
     let _ = writeln!(
         text,
@@ -48,12 +55,13 @@ pub fn text(review: &Review, everything: bool) -> String {
 fn write_verdict(text: &mut String, verdict: &Verdict) {
     let Verdict { source, kind, namespace, name, outcome, mode, .. } = verdict;
     let held_back = if outcome.starts_with("would-") { format!(" (mode {mode})") } else { String::new() };
-    let _ = writeln!(text, "{outcome}{held_back}  {kind} {namespace}/{name}  {source}");
+    let title = format!("{kind} {namespace}/{name}  {source}");
+    let _ = writeln!(text, "{outcome}{held_back}  {}", visible(&title));
     for finding in &verdict.findings {
         let word = if finding.configured > mode.ceiling() { "would " } else { "" };
         let whom = if verdict.is_template { " its pods" } else { "" };
         let _ = writeln!(text, "  {word}{}{whom}: {}", finding.configured.as_str(), finding.rule);
-        let _ = writeln!(text, "    at {}", finding.field);
+        let _ = writeln!(text, "    at {}", visible(&finding.field));
         let _ = writeln!(text, "    {}", finding.message);
     }
     if let Some(given) = &verdict.injection {
@@ -61,7 +69,7 @@ fn write_verdict(text: &mut String, verdict: &Verdict) {
         let whom = if given.to_pods { " into its pods" } else { "" };
         let _ = writeln!(text, "  {word}{whom}: pool {}", given.pool);
         for line in &given.added {
-            let _ = writeln!(text, "    + {line}");
+            let _ = writeln!(text, "    + {}", visible(line));
         }
     }
     if let Some(exempted) = &verdict.exempted {

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use super::envelope::{Request, Verb};
-use super::response::clean;
-use crate::policy::{Action, Decision, Kind, Mode, Text};
+use crate::policy::{Action, Decision, Kind, Mode, Text, visible};
 
 /// What was decided, in words that the log and the metrics take.
 #[derive(Debug)]
@@ -108,7 +107,7 @@ fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
     let mut entries = Vec::new();
     for finding in &decision.findings {
         let action = action_word(finding.configured, finding.action);
-        entries.push(Entry { rule: finding.rule.id(), action, message: clean(&finding.message) });
+        entries.push(Entry { rule: finding.rule.id(), action, message: visible(&finding.message).into_owned() });
     }
     if let (Some(injection), Some(patch)) = (&decision.injection, patch) {
         let action = if injection.enforced { "inject" } else { "would-inject" };
@@ -122,7 +121,7 @@ fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
         entries.push(Entry { rule: "exemption", action: "exempt", message });
     }
     for fault in &decision.faults {
-        entries.push(Entry { rule: "fault", action: "report", message: clean(&fault.to_string()) });
+        entries.push(Entry { rule: "fault", action: "report", message: visible(&fault.to_string()).into_owned() });
     }
     entries
 }

@@ -220,13 +220,15 @@ fn locate<'de, T>(
 ) -> BadRequest {
     let mut track = serde_path_to_error::Track::new();
     let mut json = serde_json::Deserializer::from_str(text);
-    let Err(error) = read(serde_path_to_error::Deserializer::new(&mut json, &mut track)) else {
-        return BadRequest::new(format!("{root} cannot be read"));
+    let outcome = read(serde_path_to_error::Deserializer::new(&mut json, &mut track)).map(|_| ());
+    let Err(error) = outcome.and_then(|()| json.end()) else {
+        return BadRequest::new(format!("{} cannot be read", if root.is_empty() { "the body" } else { root }));
     };
     let path = match (root, track.path().to_string().as_str()) {
-        ("", ".") => "the body".to_owned(),
+        // `?` is the place where the text ends too early or goes on too long.
+        ("", "." | "?") => "the body".to_owned(),
         ("", path) => path.to_owned(),
-        (root, ".") => root.to_owned(),
+        (root, "." | "?") => root.to_owned(),
         (root, path) => format!("{root}.{path}"),
     };
     if !error.is_data() {

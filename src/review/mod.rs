@@ -13,9 +13,9 @@ use std::borrow::Cow;
 
 pub use account::{Account, Entry};
 
-use crate::policy::{Decision, Facts, Mode, Operation, Phase, Policy, Requester, Subject, Workload};
+use crate::policy::{Decision, Facts, Mode, Operation, Phase, Policy, Requester, Subject, Workload, visible};
 use envelope::{Request, Verb};
-use response::{Response, clean, shorten};
+use response::{Response, shorten};
 
 /// Which of the two webhooks was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ struct BadRequest {
 impl BadRequest {
     /// The message is one line, and cut: what was found may be as long as a body.
     fn new(message: impl Into<String>) -> Self {
-        Self { message: shorten(&clean(&message.into()), 512) }
+        Self { message: shorten(&visible(&message.into()), 512) }
     }
 }
 
@@ -136,6 +136,9 @@ fn decide<'b>(
     request: &mut Request<'b>,
 ) -> Result<(Decision, Cow<'b, str>), BadRequest> {
     let verb = request.verb()?;
+    if matches!(verb, Verb::Create | Verb::Update) && request.kind.kind.is_empty() {
+        return Err(BadRequest::new("request.kind is missing; valid is the group, version and kind of the object"));
+    }
     let (Verb::Create | Verb::Update, Some(kind)) = (verb, request.judged_kind()) else {
         return Ok((Decision::quiet(mode_for(policy, &request.namespace)), request.name.0.clone()));
     };

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::account::Account;
-use crate::policy::{Action, Decision, Finding, Mode};
+use crate::policy::{Action, Decision, Finding, Mode, visible};
 
 /// The API server cuts each warning to this many characters once all of a request's come to 4096.
 const WARNING_CHARACTERS: usize = 256;
@@ -82,7 +82,7 @@ impl<'a> Response<'a> {
     /// The answer to a request that cannot be judged.
     pub(super) fn bad_request(uid: &'a str, mode: Mode, message: &str) -> Self {
         let refused = mode == Mode::Enforce;
-        let message = format!("bad-request: {}", clean(message));
+        let message = format!("bad-request: {}", visible(message));
         let word = if refused { "refuse" } else { "would-refuse" };
         Self {
             uid,
@@ -119,14 +119,15 @@ impl<'a> Response<'a> {
 
 impl Status {
     fn denied(denials: &[&Finding]) -> Self {
-        let mut message: Vec<_> = denials.iter().take(SPELLED_OUT).map(|finding| clean(&finding.to_string())).collect();
+        let mut message: Vec<_> =
+            denials.iter().take(SPELLED_OUT).map(|finding| visible(&finding.to_string()).into_owned()).collect();
         if denials.len() > SPELLED_OUT {
             message.push(format!("{} more", denials.len() - SPELLED_OUT));
         }
         let causes = denials.iter().map(|finding| Cause {
             reason: finding.rule.id(),
-            message: clean(&finding.message),
-            field: clean(&finding.field),
+            message: visible(&finding.message).into_owned(),
+            field: visible(&finding.field).into_owned(),
         });
         Self {
             word: "Failure",
@@ -147,7 +148,7 @@ fn warnings(decision: &Decision) -> Vec<String> {
 }
 
 fn warning(text: &str) -> String {
-    shorten(&clean(text), WARNING_CHARACTERS)
+    shorten(&visible(text), WARNING_CHARACTERS)
 }
 
 /// What goes into the API server's audit log, under the webhook's name. Keys are the parts of a
@@ -168,11 +169,6 @@ fn audit_annotations(account: &Account<'_>, mode: Mode) -> BTreeMap<&'static str
         annotation.push_str(&text);
     }
     annotations
-}
-
-/// Replaces control characters: the API server drops a warning that has one, and a terminal obeys it.
-pub(super) fn clean(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
 /// The text, cut to so many characters.

@@ -107,6 +107,13 @@ async fn a_body_that_is_not_json() {
 }
 
 #[tokio::test]
+async fn a_body_that_goes_on_or_breaks_off() {
+    let whole = gpu_pod(|_| {}).to_string();
+    check_unreadable(format!("{whole}x"), "the body is not JSON: trailing characters").await;
+    check_unreadable(whole[..whole.len() / 2].to_owned(), "is not JSON: EOF").await;
+}
+
+#[tokio::test]
 async fn json_of_another_kind() {
     let pod = gpu_pod(|_| {})["request"]["object"].to_string();
     check_unreadable(pod.clone(), "\"Pod\"").await;
@@ -224,6 +231,24 @@ async fn a_creation_without_an_object() {
 async fn an_update_without_an_old_object() {
     let review = gpu_pod(|request| request["operation"] = json!("UPDATE"));
     check_refused(review.to_string(), "request.oldObject is null").await;
+}
+
+#[tokio::test]
+async fn a_request_without_its_kind() {
+    check_refused(gpu_pod(|request| without(request, "kind")).to_string(), "request.kind is missing").await;
+}
+
+/// Two bytes of JSON become a hundred in memory: no list may be longer than an object that runs has.
+#[tokio::test]
+async fn a_list_without_end() {
+    let says = "request.object.spec.tolerations: more than 10000 items, which cannot be judged";
+    let many = |count| gpu_pod(|request| request["object"]["spec"]["tolerations"] = vec![json!({}); count].into());
+    check_refused(many(1_000_000).to_string(), says).await;
+    let pair = Pair::shared().await;
+    for path in PATHS {
+        let (_, answer) = pair.enforce.review(path, &many(10_000)).await;
+        assert_eq!(answer["response"]["allowed"], true, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ fn faults(yaml: &str) -> Vec<Fault> {
 /// What is wrong with a contract of which nothing can be read.
 fn syntax_error(yaml: &str) -> String {
     match try_contract(yaml) {
-        Err(error @ ContractError::Syntax(_)) => error.to_string(),
+        Err(error @ ContractError::Syntax { .. }) => error.to_string(),
         other => panic!("expected a syntax error, and there is {other:?}\n{yaml}"),
     }
 }
@@ -230,6 +230,7 @@ fn names_words_and_numbers_must_be_ones() {
     let dns = "valid is a name of at most 63 lower-case letters, digits and '-', such as ml-team";
     let line = "valid is one line of 1 to 120 characters";
     let address = "valid is an address and a port, such as";
+    let level = "valid is off, error, warn, info, debug or trace, or such for modules: info,gpufence::decision=debug";
     let drain = "valid is a number of seconds of at most 600, such as 12s";
     let long = "x".repeat(121);
     let owned = [
@@ -240,11 +241,17 @@ fn names_words_and_numbers_must_be_ones() {
         ("rollout: [{namespaces: [a], mode: off}]".to_owned(), "rollout[0].mode: found \"off\"; valid is audit, warn, enforce".to_owned()),
         ("injection: {whenTolerated: merge}".to_owned(), "injection.whenTolerated: found \"merge\"; valid is add, skip".to_owned()),
         ("contact: ''".to_owned(), format!("contact: found \"\"; {line}")),
-        ("contact: \"a\\nb\"".to_owned(), format!("contact: found \"a\nb\"; {line}")),
+        ("contact: \"a\\nb\"".to_owned(), format!("contact: found \"a\u{fffd}b\"; {line}")),
         (format!("contact: {long}"), format!("contact: found \"{long}\"; {line}")),
         ("server: {listen: '8443'}".to_owned(), format!("server.listen: found \"8443\"; {address} 0.0.0.0:8443")),
         ("server: {listen: 'localhost:8443'}".to_owned(), format!("server.listen: found \"localhost:8443\"; {address} 0.0.0.0:8443")),
         ("server: {metrics: '0.0.0.0:90900'}".to_owned(), format!("server.metrics: found \"0.0.0.0:90900\"; {address} 0.0.0.0:9090")),
+        ("log: {level: warning}".to_owned(), format!("log.level: found \"warning\"; {level}")),
+        ("log: {level: 'gpufence=loud'}".to_owned(), format!("log.level: found \"gpufence=loud\"; {level}")),
+        (
+            "identities: {daemonSetController: ['*']}".to_owned(),
+            "identities.daemonSetController[0]: found \"*\"; valid is the whole name of a user, without globs".to_owned(),
+        ),
         ("server: {drain: '12'}".to_owned(), format!("server.drain: found \"12\"; {drain}")),
         ("server: {drain: 601s}".to_owned(), format!("server.drain: found \"601s\"; {drain}")),
         ("server: {drain: -1s}".to_owned(), format!("server.drain: found \"-1s\"; {drain}")),

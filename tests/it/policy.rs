@@ -239,6 +239,45 @@ fn the_author_is_blamed_for_the_toleration_that_the_author_wrote() {
 }
 
 #[test]
+fn an_update_is_blamed_for_the_toleration_that_it_adds() {
+    let lines = ["nvidia nvidia.com/gpu dedicated=gpu:NoSchedule+dedicated=gpu:NoExecute accelerator=nvidia ml-team"];
+    let policy = policy(&pools(&lines));
+    let (schedule, execute) = (exact("dedicated", "gpu", "NoSchedule"), exact("dedicated", "gpu", "NoExecute"));
+    for added in [execute, json!({"operator": "Exists"})] {
+        let texts =
+            [json!([schedule]), json!([schedule, added])].map(|tolerations| tolerating(&tolerations).to_string());
+        let [old, new] = [0, 1].map(|index| Kind::Pod.read(&texts[index]).unwrap());
+        let request = Request { namespace: "web", username: "someone", groups: &[], object: &new, old: Some(&old) };
+        let decision = request.decide(&policy, Phase::Validating);
+        assert_eq!(ids(&decision), ["toleration-outside-allowlist"]);
+        assert_eq!(decision.findings[0].field, "spec.tolerations[1]", "{}", decision.findings[0].message);
+    }
+}
+
+#[test]
+fn the_advice_for_a_wide_toleration_keeps_all_that_it_was_there_for() {
+    let lines = ["nvidia nvidia.com/gpu dedicated=gpu:NoSchedule+dedicated=gpu:NoExecute accelerator=nvidia ml-team"];
+    let policy = policy(&pools(&lines));
+    let pod = tolerating(&json!([{"key": "dedicated", "value": "gpu"}]));
+    let decision = Trial::new(&policy, "ml-team").decide(Phase::Validating, Kind::Pod, &pod);
+    let broad = decision.findings.iter().find(|finding| finding.rule.id() == "broad-toleration").unwrap();
+    let advice = "Write {key: dedicated, operator: Equal, value: gpu, effect: NoSchedule} and \
+                  {key: dedicated, operator: Equal, value: gpu, effect: NoExecute}, or leave it out";
+    assert!(broad.message.contains(advice), "{}", broad.message);
+}
+
+#[test]
+fn a_toleration_that_ends_is_not_enough_even_where_a_wider_one_is() {
+    let lines = ["nvidia nvidia.com/gpu dedicated=gpu:NoSchedule+dedicated=gpu:NoExecute accelerator=nvidia ml-team"];
+    let skip = "{\"injection\": {\"whenTolerated\": \"skip\"}, ";
+    let policy = policy(&pools(&lines).replacen('{', skip, 1));
+    let bounded = json!({"key": "dedicated", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30});
+    let wide = json!({"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"});
+    let (pod, _) = Trial::new(&policy, "ml-team").create(&gpu_pod(&json!({"tolerations": [wide, bounded]})));
+    assert_eq!(pod["spec"]["tolerations"], json!([wide, bounded, exact("dedicated", "gpu", "NoExecute")]));
+}
+
+#[test]
 fn audit_mode_and_templates_foretell_what_the_injected_tolerations_bring_about() {
     let lines = [
         "mine nvidia.com/gpu dedicated=gpu:NoSchedule+dedicated=gpu:NoExecute accelerator=mine ml-team",
@@ -318,7 +357,8 @@ fn a_model_that_the_pod_names_becomes_a_label() {
         // A model that the contract does not have is not injected.
         (json!("b200"), json!(null), json!({own: "nvidia"}), &["placement-conflict"]),
         (json!("A100"), json!(null), json!({own: "nvidia"}), &["placement-conflict"]),
-        (json!(""), json!(null), json!({own: "nvidia"}), &["placement-conflict"]),
+        // What a chart leaves empty names nothing.
+        (json!(""), json!(null), json!({own: "nvidia"}), &[]),
         // No annotation of the contract's.
         (json!(null), json!({key: "anything"}), json!({own: "nvidia", key: "anything"}), &[]),
     ] {

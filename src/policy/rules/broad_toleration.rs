@@ -14,10 +14,12 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     for (position, toleration) in case.object.pod.spec.tolerations().iter().enumerate() {
         // One finding a toleration: a wildcard passes every pool, and is one mistake.
         let broad = reachable.iter().find_map(|index| {
-            let taint = case.policy.pools[index].taints.iter().find(|taint| is_broad(toleration, taint))?;
-            Some((index, taint))
+            let taints = case.policy.pools[index].taints.iter();
+            let exact: Vec<_> =
+                taints.filter(|taint| is_broad(toleration, taint)).map(Taint::exact_toleration_text).collect();
+            (!exact.is_empty()).then_some((index, exact))
         });
-        let Some((index, taint)) = broad else { continue };
+        let Some((index, exact)) = broad else { continue };
         if named.contains(&toleration) {
             continue;
         }
@@ -34,7 +36,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
                 "{field} has {}, wider than pool {} needs. Write {}, or leave it out: GPU pods get it.",
                 width(toleration),
                 case.policy.pools[index].name,
-                taint.exact_toleration_text(),
+                listing(&exact),
             ),
             field,
         });

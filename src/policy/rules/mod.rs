@@ -8,12 +8,13 @@ mod placement_missing;
 mod toleration_outside_allowlist;
 mod toleration_without_gpu_request;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::pod::ResourceMention;
 use super::pool::Pool;
 use super::subject::Field;
-use super::{Case, Mode, Quantity, Rule, Taint};
+use super::{Case, Mode, Operation, Quantity, Rule, Taint, Toleration};
 
 /// A breach of the contract, before anything is decided about it.
 #[derive(Debug)]
@@ -47,10 +48,27 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
     }
 }
 
-/// The field of the toleration that lets the pod past the taint.
-fn passing_field(case: &Case<'_, '_>, taint: &Taint) -> Option<String> {
-    let index = case.object.pod.spec.tolerations().iter().position(|toleration| toleration.tolerates(taint))?;
-    Some(toleration_field(case, index))
+/// The toleration that lets the pod past the taint: one that the update adds, if any does.
+fn passing<'a>(case: &Case<'a, '_>, taint: &Taint) -> Option<Passing> {
+    // A set: a pod can have ten thousand tolerations, and so can the one that it replaces.
+    let old: HashSet<_> = match case.subject.operation {
+        Operation::Update(old) => old.pod.spec.tolerations().iter().collect(),
+        Operation::Create => HashSet::new(),
+    };
+    let tolerations = case.object.pod.spec.tolerations();
+    let passes = |added: bool| {
+        let suits = |toleration: &Toleration<'a>| toleration.tolerates(taint) && (!added || !old.contains(toleration));
+        let index = tolerations.iter().position(suits)?;
+        Some(Passing { field: toleration_field(case, index), added })
+    };
+    passes(true).or_else(|| passes(false))
+}
+
+/// A toleration that lets the pod past a taint.
+struct Passing {
+    field: String,
+    /// Whether it is new with this request.
+    added: bool,
 }
 
 /// The first mention of one of the pool's resources with a quantity above zero.

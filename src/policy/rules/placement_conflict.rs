@@ -50,7 +50,7 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
 
 fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
     let Models { annotation, values, .. } = pool.models.as_ref()?;
-    let named = case.object.pod.metadata.annotations.string(annotation)?;
+    let named = case.object.pod.metadata.annotations.string(annotation).filter(|named| !named.is_empty())?;
     if values.iter().any(|value| **value == *named) {
         return None;
     }

@@ -1,8 +1,10 @@
 //! `toleration-outside-allowlist`: the pod's tolerations pass a pool's taints in a namespace that may
 //! not use the pool.
 
+use std::cmp::Reverse;
+
 use super::super::{Case, Rule};
-use super::{Outside, Violation, passing_field};
+use super::{Outside, Passing, Violation, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     let pools = &case.policy.pools;
@@ -12,10 +14,14 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         if case.allowed.iter().any(|allowed| pool.is_open_to(&pools[allowed])) {
             continue;
         }
-        // Nobody can take out what is injected: the author's own toleration is at fault.
-        let own = pool.taints.iter().find(|taint| !case.given().contains(taint));
-        let Some(taint) = own.or(pool.taints.first()) else { continue };
-        let Some(field) = passing_field(case, taint) else { continue };
+        // Nobody can take out what is injected, nor what was there before: the author's own toleration is at
+        // fault, the new one rather than the old.
+        let passed = pool.taints.iter().filter_map(|taint| Some((taint, passing(case, taint)?)));
+        let blamed = passed.max_by_key(|(taint, passing)| {
+            let place = pool.taints.iter().position(|other| other == *taint);
+            (!case.given().contains(taint), passing.added, Reverse(place))
+        });
+        let Some((taint, Passing { field, .. })) = blamed else { continue };
         let outside = Outside { case, pool: index };
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,

@@ -2,7 +2,7 @@
 //! no GPU, so it takes the CPU, memory and pod slots that GPU pods then miss.
 
 use super::super::{Asked, Case, PoolSet, Rule};
-use super::{Violation, passing_field};
+use super::{Passing, Violation, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     if case.asked != Asked::Nothing {
@@ -17,7 +17,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             continue;
         }
         told.insert(index);
-        let Some(field) = pool.taints.first().and_then(|taint| passing_field(case, taint)) else { continue };
+        let Some(Passing { field, .. }) = pool.taints.first().and_then(|taint| passing(case, taint)) else { continue };
         found.push(Violation {
             rule: Rule::TolerationWithoutGpuRequest,
             pool: index,

@@ -64,7 +64,7 @@ impl<'de> Visitor<'de> for RequestVisitor {
             // As serde's own: a second `object` behind the judged one must not be the one that counts.
             let bit = 1 << key as u32;
             if seen & bit != 0 && !matches!(key, Key::Unread) {
-                return Err(A::Error::custom(format_args!("duplicate field `{key:?}`")));
+                return Err(A::Error::custom("a field is there twice, and readers differ on which of the two counts"));
             }
             seen |= bit;
             match key {
