@@ -702,8 +702,7 @@ fn a_reader_that_goes_away_does_not_change_the_exit_code() {
         "set -o pipefail; '{}' review --config contract.yaml pods.yaml | head -1 >/dev/null",
         env!("CARGO_BIN_EXE_gpufence")
     );
-    let status =
-        std::process::Command::new("bash").args(["-c", &script]).current_dir(bench.path(".")).status().unwrap();
+    let status = Command::new("bash").args(["-c", &script]).current_dir(bench.path(".")).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }
 

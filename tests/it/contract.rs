@@ -884,3 +884,13 @@ fn text_that_yaml_could_take_for_something_else_survives_printing() {
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
+
+#[test]
+fn the_contracts_of_the_readme_are_valid() {
+    let readme = include_str!("../../README.md");
+    let contracts: Vec<_> = readme.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(contracts.len() >= 2);
+    for contract in contracts {
+        try_contract(contract).unwrap_or_else(|error| panic!("{error}\n{contract}"));
+    }
+}
