@@ -176,6 +176,17 @@ pub struct Exempted {
     pub rules: Vec<Rule>,
 }
 
+impl Exempted {
+    /// The rules that did not speak, or that nothing was injected.
+    #[must_use]
+    pub fn spared(&self) -> String {
+        match &*self.rules {
+            [] => "injection".to_owned(),
+            rules => rules.iter().map(|rule| rule.id()).collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
 /// Something in the object that could not be read and was passed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {

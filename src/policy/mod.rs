@@ -104,7 +104,8 @@ impl Policy {
     #[must_use]
     pub fn decide(&self, subject: &Subject<'_>, facts: &dyn Facts) -> Decision {
         let mut decision = Decision::quiet(self.mode_in(subject.namespace));
-        let case = Case::new(self, subject, subject.object, facts, &mut decision);
+        let mut case = Case::new(self, subject, subject.object, facts);
+        decision.faults = std::mem::take(&mut case.faults);
         // The common case: an ordinary pod, of which there is nothing more to ask.
         if case.passed.is_empty() && case.asked == Asked::Nothing {
             return decision;
@@ -127,13 +128,13 @@ impl Policy {
         let pool = &self.pools[index];
         match placement::complete(&case.terms(pool), &case.object.pod.spec) {
             Ok(None) => {}
-            Ok(Some(_)) if self.exemption(case.subject).is_some() => {
+            Ok(Some(patch)) => {
                 decision.exempted =
                     self.exemption(case.subject).map(|exemption| Exempted { exemption, rules: Vec::new() });
-            }
-            Ok(Some(patch)) => {
-                let enforced = decision.mode > Mode::Audit;
-                decision.injection = Some(Injection { pool: pool.name.clone(), patch, enforced });
+                if decision.exempted.is_none() {
+                    let enforced = decision.mode > Mode::Audit;
+                    decision.injection = Some(Injection { pool: pool.name.clone(), patch, enforced });
+                }
             }
             Err(message) => decision.faults.push(Fault { field: "patch".to_owned(), message }),
         }
@@ -143,8 +144,7 @@ impl Policy {
         let mut violations = self.violations(case, decision.mode);
         if let (Operation::Update(old), false) = (case.subject.operation, violations.is_empty()) {
             // Old objects are not punished: what the stored object did already, the update does not add.
-            let mut unread = Decision::quiet(decision.mode);
-            let before = self.violations(&Case::new(self, case.subject, old, facts, &mut unread), decision.mode);
+            let before = self.violations(&Case::new(self, case.subject, old, facts), decision.mode);
             violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
         }
         if violations.is_empty() {
@@ -178,6 +178,11 @@ impl Policy {
         found
     }
 
+    /// The pools of which something holds.
+    fn pools_where(&self, holds: impl Fn(&Pool) -> bool) -> PoolSet {
+        self.pools.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
+    }
+
     /// The name of what exempts the subject, if anything does.
     fn exemption(&self, subject: &Subject<'_>) -> Option<String> {
         if exemption::is_mirror_pod(subject) {
@@ -203,33 +208,29 @@ struct Case<'a, 'p> {
     allowed: PoolSet,
     /// The pools of which it is not known whether the namespace may use them.
     unknown: PoolSet,
+    /// What could not be read.
+    faults: Vec<Fault>,
 }
 
 impl<'a, 'p> Case<'a, 'p> {
-    fn new(
-        policy: &'p Policy,
-        subject: &'a Subject<'a>,
-        object: &'a Workload<'a>,
-        facts: &dyn Facts,
-        decision: &mut Decision,
-    ) -> Self {
+    fn new(policy: &'p Policy, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &dyn Facts) -> Self {
         let spec = &object.pod.spec;
-        let pools = policy.pools.iter().enumerate();
-        let passed = pools.clone().filter(|(_, pool)| pool.is_passed_by(spec.tolerations())).map(|(index, _)| index);
+        let passed = |given: &[Taint]| policy.pools_where(|pool| pool.is_passed_by(spec.tolerations(), given));
         let mut case = Self {
             policy,
             subject,
             object,
-            passed: passed.collect(),
+            passed: passed(&[]),
             asked: Asked::Nothing,
             allowed: PoolSet::default(),
             unknown: PoolSet::default(),
+            faults: Vec::new(),
         };
-        let candidates = case.candidates(decision);
+        let candidates = case.candidates();
         if case.passed.is_empty() && candidates.is_empty() {
             return case;
         }
-        for (index, pool) in pools {
+        for (index, pool) in policy.pools.iter().enumerate() {
             match pool.namespaces.membership(subject.namespace, facts) {
                 Membership::Allowed => case.allowed.insert(index),
                 Membership::Unknown => case.unknown.insert(index),
@@ -241,12 +242,7 @@ impl<'a, 'p> Case<'a, 'p> {
         // templates, where nothing is injected, foretell what enforcement finds.
         let given = case.given();
         if !given.is_empty() {
-            let passed = policy.pools.iter().enumerate().filter(|(_, pool)| {
-                pool.taints
-                    .iter()
-                    .all(|taint| given.contains(taint) || spec.tolerations().iter().any(|own| own.tolerates(taint)))
-            });
-            case.passed = passed.map(|(index, _)| index).collect();
+            case.passed = passed(given);
         }
         case
     }
@@ -260,29 +256,23 @@ impl<'a, 'p> Case<'a, 'p> {
     }
 
     /// For each resource of a pool that a container requests, the pools that offer it.
-    fn candidates(&self, decision: &mut Decision) -> Vec<PoolSet> {
+    fn candidates(&mut self) -> Vec<PoolSet> {
         let mut candidates = Vec::new();
         for mention in self.object.pod.spec.extended_resources() {
-            let pools = self.offering(mention.name);
+            let pools = self.policy.pools_where(|pool| pool.resources.matches(mention.name));
             if pools.is_empty() {
                 continue;
             }
-            match Quantity::from_json(mention.quantity.get()) {
+            match mention.quantity() {
                 Ok(quantity) if quantity.is_positive() => candidates.push(pools),
-                Err(error) if decision.faults.len() < FAULTS => decision.faults.push(Fault {
+                Err(error) if self.faults.len() < FAULTS => self.faults.push(Fault {
                     field: subject::Field(self.object, mention).to_string(),
-                    message: format!("is {}: {error}", Excerpt(mention.quantity.get())),
+                    message: format!("is {}: {error}", Excerpt(mention.json.get())),
                 }),
                 _ => {}
             }
         }
         candidates
-    }
-
-    /// The pools that offer a resource.
-    fn offering(&self, resource: &str) -> PoolSet {
-        let pools = self.policy.pools.iter().enumerate();
-        pools.filter(|(_, pool)| pool.resources.matches(resource)).map(|(index, _)| index).collect()
     }
 
     /// The terms under which the pod runs in the pool.

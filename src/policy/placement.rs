@@ -50,7 +50,7 @@ impl<'p> Terms<'p> {
     pub(crate) fn of(pool: &'p Pool, pod: &Pod<'_>, when_tolerated: WhenTolerated) -> Self {
         let own = pool.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let model = pool.models.as_ref().and_then(|models| {
-            let named = pod.metadata.annotations.string(&models.annotation).filter(|named| !named.is_empty())?;
+            let named = models.named(pod)?;
             let value = models.values.iter().find(|value| ***value == *named)?;
             Some((models.node_label.as_str(), value.as_str()))
         });

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json::{Excerpt, ExtendedResources, List, MOST, RawMap, StringMap, Text, Verbatim, object, within_bounds};
+use super::quantity::{NotAQuantity, Quantity};
 use super::toleration::Toleration;
 
 /// The annotation by which a kubelet marks the mirror of a static pod. Anyone may write it.
@@ -79,12 +80,12 @@ impl<'a> PodSpec<'a> {
             containers.0.iter().flat_map(move |(index, resources)| {
                 let kinds = [("requests", &resources.requests), ("limits", &resources.limits)];
                 kinds.into_iter().flat_map(move |(kind, quantities)| {
-                    quantities.0.iter().map(move |(name, quantity)| ResourceMention {
+                    quantities.0.iter().map(move |(name, json)| ResourceMention {
                         list,
                         index: *index,
                         kind,
                         name,
-                        quantity,
+                        json,
                     })
                 })
             })
@@ -101,7 +102,17 @@ pub struct ResourceMention<'a> {
     /// The resource's name.
     pub name: &'a str,
     /// The quantity's JSON.
-    pub quantity: &'a RawValue,
+    pub json: &'a RawValue,
+}
+
+impl ResourceMention<'_> {
+    /// How much is asked for.
+    ///
+    /// # Errors
+    /// Where it is no quantity.
+    pub fn quantity(self) -> Result<Quantity, NotAQuantity> {
+        Quantity::from_json(self.json.get())
+    }
 }
 
 /// The path below the pod: `spec.initContainers[0].resources.limits["nvidia.com/gpu"]`.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::allowlist::{Allowlist, Patterns};
-use super::pod::PodSpec;
+use super::json::Text;
+use super::pod::{Pod, PodSpec};
 use super::toleration::{Taint, Toleration};
 
 /// A pool of GPU nodes: what its nodes offer, how they are fenced, and who may come.
@@ -34,11 +35,20 @@ pub struct Models {
     pub values: Vec<String>,
 }
 
+impl Models {
+    /// The model that the pod names, whether there is one or not. An empty name is none.
+    pub(crate) fn named<'a>(&self, pod: &Pod<'a>) -> Option<Text<'a>> {
+        pod.metadata.annotations.string(&self.annotation).filter(|named| !named.is_empty())
+    }
+}
+
 impl Pool {
-    /// Whether the tolerations together let a pod onto the pool's nodes.
+    /// Whether the tolerations let a pod onto the pool's nodes, together with the exact ones for `given`.
     #[must_use]
-    pub fn is_passed_by(&self, tolerations: &[Toleration<'_>]) -> bool {
-        self.taints.iter().all(|taint| tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+    pub fn is_passed_by(&self, tolerations: &[Toleration<'_>], given: &[Taint]) -> bool {
+        self.taints
+            .iter()
+            .all(|taint| given.contains(taint) || tolerations.iter().any(|toleration| toleration.tolerates(taint)))
     }
 
     /// Whether a pod with exactly the tolerations for `other` is let onto this pool's nodes too. Then

@@ -73,9 +73,7 @@ fn write_verdict(text: &mut String, verdict: &Verdict) {
         }
     }
     if let Some(exempted) = &verdict.exempted {
-        let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();
-        let from = if rules.is_empty() { "injection".to_owned() } else { rules.join(", ") };
-        let _ = writeln!(text, "  exempt by {}: {from}", exempted.exemption);
+        let _ = writeln!(text, "  exempt by {}: {}", exempted.exemption, exempted.spared());
     }
     for fault in &verdict.faults {
         let _ = writeln!(text, "  unreadable: {fault}");

@@ -115,9 +115,7 @@ fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
         entries.push(Entry { rule: "injection", action, message });
     }
     if let Some(exempted) = &decision.exempted {
-        let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();
-        let from = if rules.is_empty() { "injection".to_owned() } else { rules.join(", ") };
-        let message = format!("{} exempts from {from}", exempted.exemption);
+        let message = format!("{} exempts from {}", exempted.exemption, exempted.spared());
         entries.push(Entry { rule: "exemption", action: "exempt", message });
     }
     for fault in &decision.faults {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::BadRequest;
 use crate::policy::{Kind, List, Text, Workload, object, without_position};
-use in_passing::{InPassing, Untouched};
+use in_passing::{InPassing, Reading, Untouched};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -114,10 +114,10 @@ pub(super) fn read(body: &[u8]) -> Result<Result<Request<'_>, Salvaged<'_>>, Bad
     let text = std::str::from_utf8(body)
         .map_err(|error| BadRequest::new(format!("the body is not UTF-8 from byte {}", error.valid_up_to())))?;
     let envelope = serde_json::from_str(text)
-        .map(|Envelope { api_version, kind, request }| (api_version, kind, request.map(|InPassing(request)| request)))
+        .map(|Envelope { api_version, kind, request }| (api_version, kind, request.map(|Reading(request)| request)))
         .or_else(|_| {
             serde_json::from_str(text).map(|RawEnvelope { api_version, kind, request }| {
-                (api_version, kind, request.map(|Untouched(request)| request))
+                (api_version, kind, request.map(|Reading(request)| request))
             })
         });
     let error = match envelope {

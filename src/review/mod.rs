@@ -170,7 +170,7 @@ fn mode_for(policy: &Policy, namespace: &str) -> Mode {
 /// Refuses what cannot be judged in enforce mode, and admits it in every other: nothing may make an
 /// audit installation stand in anyone's way.
 fn refuse<'b>(mut account: Account<'b>, mode: Mode, error: &BadRequest) -> Answer<'b> {
-    let body = Response::bad_request(&account.uid, mode, &error.message).encode();
     account.refuse(mode, &error.message);
+    let body = Response::bad_request(&account, mode, &error.message).encode();
     Answer { status: 200, body, account }
 }

@@ -80,14 +80,14 @@ impl<'a> Response<'a> {
     }
 
     /// The answer to a request that cannot be judged.
-    pub(super) fn bad_request(uid: &'a str, mode: Mode, message: &str) -> Self {
+    pub(super) fn bad_request(account: &'a Account<'_>, mode: Mode, message: &str) -> Self {
         let refused = mode == Mode::Enforce;
-        let message = format!("bad-request: {}", visible(message));
-        let word = if refused { "refuse" } else { "would-refuse" };
+        let message = format!("bad-request: {message}");
+        let annotations = [("decision", account.outcome.to_owned()), ("bad-request", message.clone())];
         Self {
-            uid,
+            uid: &account.uid,
             allowed: !refused,
-            audit_annotations: BTreeMap::from([("decision", word.to_owned()), ("bad-request", message.clone())]),
+            audit_annotations: BTreeMap::from(annotations),
             warnings: if mode == Mode::Warn { vec![warning(&message)] } else { Vec::new() },
             status: refused.then_some(Status {
                 word: "Failure",

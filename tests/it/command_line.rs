@@ -655,7 +655,7 @@ fn a_reader_that_stops_early_is_no_failure() {
     drop(child.stdout.take());
     let ended = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(ended.stderr).unwrap(), "");
-    assert!(ended.status.code().is_some_and(|code| code < 2));
+    assert_eq!(ended.status.code(), Some(1), "what was found counts, whoever reads it");
 }
 
 /// What a folder's rendered charts or `kubectl get pods -A -o yaml` come to.
@@ -692,18 +692,6 @@ fn what_cannot_be_used_does_not_keep_the_rest_from_being_judged() {
     let ended = bench.run(&["review", "--config", "contract.yaml", "missing.yaml", "broken.yaml", "pod.yaml"]).is(2);
     assert!(ended.out.contains("deny  Pod web/sneaky  pod.yaml"), "{}", ended.out);
     ended.complains(&["cannot read missing.yaml", "broken.yaml is neither YAML nor JSON"]);
-}
-
-#[test]
-fn a_reader_that_goes_away_does_not_change_the_exit_code() {
-    let bench = Bench::new(CONTRACT);
-    bench.write("pods.yaml", &format!("---\n{DENIED_POD}").repeat(3000));
-    let script = format!(
-        "set -o pipefail; '{}' review --config contract.yaml pods.yaml | head -1 >/dev/null",
-        env!("CARGO_BIN_EXE_gpufence")
-    );
-    let status = Command::new("bash").args(["-c", &script]).current_dir(bench.path(".")).status().unwrap();
-    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use gpufence::policy::{Facts, Kind, NoFacts};
 use gpufence::review::{self, Webhook};
 use serde_json::{Value, json};
 
-use crate::support::policy;
+use crate::support::{gpu_pod, pod, policy};
 
 /// The longest warning that the API server is sure to show whole.
 const LIMIT: usize = 256;
@@ -61,17 +61,6 @@ fn message(response: &Value) -> String {
         (None, [Value::String(warning)]) => warning.clone(),
         _ => panic!("not one message: {response}"),
     }
-}
-
-/// A pod of a spec's own fields, with a container that has the resources as limits.
-fn pod(resources: &Value, spec: &Value) -> Value {
-    let mut pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
-    pod["spec"]["containers"] = json!([{"name": "c", "resources": {"limits": resources}}]);
-    pod
-}
-
-fn gpu_pod(spec: &Value) -> Value {
-    pod(&json!({"nvidia.com/gpu": 1}), spec)
 }
 
 /// A pod with what the mutation gives.

@@ -9,7 +9,7 @@ use gpufence::policy::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Form, Request, policy};
+use crate::support::{Form, Request, gpu_pod, pod, policy};
 
 /// A request to create something, and what is known.
 struct Trial<'a> {
@@ -65,17 +65,6 @@ impl<'a> Trial<'a> {
 
 fn ids(decision: &Decision) -> Vec<&'static str> {
     decision.findings.iter().map(|finding| finding.rule.id()).collect()
-}
-
-/// A pod of a spec's own fields, with one container that requests the resources.
-fn pod(resources: &Value, spec: &Value) -> Value {
-    let mut pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
-    pod["spec"]["containers"] = json!([{"name": "c", "resources": {"limits": resources}}]);
-    pod
-}
-
-fn gpu_pod(spec: &Value) -> Value {
-    pod(&json!({"nvidia.com/gpu": 1}), spec)
 }
 
 fn tolerating(tolerations: &Value) -> Value {

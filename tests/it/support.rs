@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gpufence::contract::Contract;
 use gpufence::policy::{Decision, Facts, NoFacts, Operation, Phase, Policy, Requester, Subject, Text, Workload};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A file under `tests/cases`.
 pub fn cases_path(name: &str) -> PathBuf {
@@ -33,6 +33,18 @@ pub fn try_contract(yaml: &str) -> Result<Contract, gpufence::contract::Contract
     let file = directory.path().join("contract.yaml");
     std::fs::write(&file, yaml).unwrap();
     Contract::load(Some(&file), [])
+}
+
+/// A pod of a spec's own fields, with one container that has the resources as limits.
+pub fn pod(resources: &Value, spec: &Value) -> Value {
+    let mut pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
+    pod["spec"]["containers"] = json!([{"name": "c", "resources": {"limits": resources}}]);
+    pod
+}
+
+/// As [`pod`], asking for one GPU.
+pub fn gpu_pod(spec: &Value) -> Value {
+    pod(&json!({"nvidia.com/gpu": 1}), spec)
 }
 
 /// The two common forms of the contract.

@@ -13,13 +13,9 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     let mut named: Vec<&Toleration<'_>> = Vec::new();
     for (position, toleration) in case.object.pod.spec.tolerations().iter().enumerate() {
         // One finding a toleration: a wildcard passes every pool, and is one mistake.
-        let broad = reachable.iter().find_map(|index| {
-            let taints = case.policy.pools[index].taints.iter();
-            let exact: Vec<_> =
-                taints.filter(|taint| is_broad(toleration, taint)).map(Taint::exact_toleration_text).collect();
-            (!exact.is_empty()).then_some((index, exact))
-        });
-        let Some((index, exact)) = broad else { continue };
+        let taints = |index: usize| case.policy.pools[index].taints.iter();
+        let broad = |taint: &&Taint| is_broad(toleration, taint);
+        let Some(index) = reachable.iter().find(|index| taints(*index).any(|taint| broad(&taint))) else { continue };
         if named.contains(&toleration) {
             continue;
         }
@@ -27,6 +23,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             return;
         }
         named.push(toleration);
+        let exact: Vec<_> = taints(index).filter(broad).map(Taint::exact_toleration_text).collect();
         let field = toleration_field(case, position);
         found.push(Violation {
             rule: Rule::BroadToleration,

@@ -48,13 +48,17 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
     }
 }
 
-/// The toleration that lets the pod past the taint: one that the update adds, if any does.
-fn passing<'a>(case: &Case<'a, '_>, taint: &Taint) -> Option<Passing> {
-    // A set: a pod can have ten thousand tolerations, and so can the one that it replaces.
-    let old: HashSet<_> = match case.subject.operation {
+/// The tolerations of the object that is replaced. A set: a pod can have ten thousand, and so can the one
+/// that it replaces.
+fn old_tolerations<'a>(case: &Case<'a, '_>) -> HashSet<&'a Toleration<'a>> {
+    match case.subject.operation {
         Operation::Update(old) => old.pod.spec.tolerations().iter().collect(),
         Operation::Create => HashSet::new(),
-    };
+    }
+}
+
+/// The toleration that lets the pod past the taint: one that is not among the old, if any is not.
+fn passing<'a>(case: &Case<'a, '_>, old: &HashSet<&Toleration<'a>>, taint: &Taint) -> Option<Passing> {
     let tolerations = case.object.pod.spec.tolerations();
     let passes = |added: bool| {
         let suits = |toleration: &Toleration<'a>| toleration.tolerates(taint) && (!added || !old.contains(toleration));
@@ -73,10 +77,11 @@ struct Passing {
 
 /// The first mention of one of the pool's resources with a quantity above zero.
 fn request<'a>(case: &Case<'a, '_>, pool: &Pool) -> Option<ResourceMention<'a>> {
-    case.object.pod.spec.extended_resources().find(|mention| {
-        pool.resources.matches(mention.name)
-            && Quantity::from_json(mention.quantity.get()).is_ok_and(Quantity::is_positive)
-    })
+    case.object
+        .pod
+        .spec
+        .extended_resources()
+        .find(|mention| pool.resources.matches(mention.name) && mention.quantity().is_ok_and(Quantity::is_positive))
 }
 
 fn toleration_field(case: &Case<'_, '_>, index: usize) -> String {

@@ -49,8 +49,8 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
 }
 
 fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
-    let Models { annotation, values, .. } = pool.models.as_ref()?;
-    let named = case.object.pod.metadata.annotations.string(annotation).filter(|named| !named.is_empty())?;
+    let models @ Models { annotation, values, .. } = pool.models.as_ref()?;
+    let named = models.named(&case.object.pod)?;
     if values.iter().any(|value| **value == *named) {
         return None;
     }

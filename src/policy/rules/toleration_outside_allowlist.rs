@@ -4,11 +4,16 @@
 use std::cmp::Reverse;
 
 use super::super::{Case, Rule};
-use super::{Outside, Passing, Violation, passing};
+use super::{Outside, Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     let pools = &case.policy.pools;
-    for index in case.passed.without(case.allowed).iter() {
+    let outside = case.passed.without(case.allowed);
+    if outside.is_empty() {
+        return;
+    }
+    let old = old_tolerations(case);
+    for index in outside.iter() {
         let pool = &pools[index];
         // The exact toleration for an allowed pool with the same taints is no breach of this one.
         if case.allowed.iter().any(|allowed| pool.is_open_to(&pools[allowed])) {
@@ -16,12 +21,11 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         }
         // Nobody can take out what is injected, nor what was there before: the author's own toleration is at
         // fault, the new one rather than the old.
-        let passed = pool.taints.iter().filter_map(|taint| Some((taint, passing(case, taint)?)));
-        let blamed = passed.max_by_key(|(taint, passing)| {
-            let place = pool.taints.iter().position(|other| other == *taint);
-            (!case.given().contains(taint), passing.added, Reverse(place))
-        });
-        let Some((taint, Passing { field, .. })) = blamed else { continue };
+        let passed = pool.taints.iter().enumerate();
+        let passed = passed.filter_map(|(place, taint)| Some((place, taint, passing(case, &old, taint)?)));
+        let blamed = passed
+            .max_by_key(|(place, taint, passing)| (!case.given().contains(taint), passing.added, Reverse(*place)));
+        let Some((_, taint, Passing { field, .. })) = blamed else { continue };
         let outside = Outside { case, pool: index };
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,

@@ -2,22 +2,28 @@
 //! no GPU, so it takes the CPU, memory and pod slots that GPU pods then miss.
 
 use super::super::{Asked, Case, PoolSet, Rule};
-use super::{Passing, Violation, passing};
+use super::{Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     if case.asked != Asked::Nothing {
         return;
     }
     let pools = &case.policy.pools;
+    let reachable = case.passed.and(case.allowed);
+    if reachable.is_empty() {
+        return;
+    }
+    let old = old_tolerations(case);
     let mut told = PoolSet::default();
-    for index in case.passed.and(case.allowed).iter() {
+    for index in reachable.iter() {
         let pool = &pools[index];
         // Pools that the taints cannot tell apart are one reach.
         if told.iter().any(|earlier| pool.is_open_to(&pools[earlier])) {
             continue;
         }
         told.insert(index);
-        let Some(Passing { field, .. }) = pool.taints.first().and_then(|taint| passing(case, taint)) else { continue };
+        let passing = pool.taints.first().and_then(|taint| passing(case, &old, taint));
+        let Some(Passing { field, .. }) = passing else { continue };
         found.push(Violation {
             rule: Rule::TolerationWithoutGpuRequest,
             pool: index,

@@ -10,22 +10,18 @@ use super::{Object, Request, Verb};
 use crate::policy::{Kind, Workload};
 
 /// A request whose objects are read on the way, where kind and operation came before them.
-#[derive(Debug, Clone)]
-pub(super) struct InPassing<'b>(pub(super) Request<'b>);
+pub(super) type InPassing<'b> = Reading<'b, true>;
 
 /// A request whose objects stay raw.
+pub(super) type Untouched<'b> = Reading<'b, false>;
+
+/// A request, and how its objects are read.
 #[derive(Debug, Clone)]
-pub(super) struct Untouched<'b>(pub(super) Request<'b>);
+pub(super) struct Reading<'b, const IN_PASSING: bool>(pub(super) Request<'b>);
 
-impl<'de: 'b, 'b> Deserialize<'de> for InPassing<'b> {
+impl<'de: 'b, 'b, const IN_PASSING: bool> Deserialize<'de> for Reading<'b, IN_PASSING> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(RequestVisitor { in_passing: true }).map(Self)
-    }
-}
-
-impl<'de: 'b, 'b> Deserialize<'de> for Untouched<'b> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(RequestVisitor { in_passing: false }).map(Self)
+        deserializer.deserialize_map(RequestVisitor { in_passing: IN_PASSING }).map(Self)
     }
 }
 
