@@ -9,12 +9,18 @@ use config::{Config, Environment, FileFormat, Format as _, Value, ValueKind};
 
 use super::{BUILT_IN, ContractError, ENVIRONMENT_PREFIX, SEPARATOR};
 
+/// How far the text of a line may be indented, by spaces and the marks of lists. It bounds how deep a file
+/// can be nested, which the parser itself does not: a file of a million marks would overflow its stack and
+/// end the process, and a reload must never do that.
+const INDENT: usize = 200;
+
+/// The largest file, in bytes: what a ConfigMap holds.
+const LARGEST: usize = 1024 * 1024;
+
 /// The tree of all layers, the later over the earlier.
-pub(super) fn tree(file: Option<&Path>, environment: HashMap<String, String>) -> Result<Value, ContractError> {
+pub(super) fn tree(file: Option<(&Path, &str)>, environment: HashMap<String, String>) -> Result<Value, ContractError> {
     let mut tree = parse(None, BUILT_IN)?;
-    if let Some(path) = file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ContractError::Unreadable { path: path.to_owned(), error })?;
+    if let Some((path, text)) = file {
         merge(&mut tree, parse(Some(&path.display().to_string()), text.trim_start_matches('\u{feff}'))?);
     }
     let variables = Environment::with_prefix(ENVIRONMENT_PREFIX)
@@ -30,13 +36,27 @@ pub(super) fn tree(file: Option<&Path>, environment: HashMap<String, String>) ->
 }
 
 fn parse(name: Option<&String>, text: &str) -> Result<Value, ContractError> {
+    let origin = || name.map_or("built in", String::as_str).to_owned();
+    bounded(text).map_err(|cause| ContractError::Syntax { origin: origin(), cause })?;
     let table = FileFormat::Yaml.parse(name, text).map_err(|cause| {
-        let origin = name.map_or("built in", String::as_str).to_owned();
+        let origin = origin();
         // The cause names the file as well, and calls nothing a unit.
         let cause = cause.to_string().replace(&format!(" in {origin}"), "").replace("unit value", "nothing");
         ContractError::Syntax { origin, cause }
     })?;
     Ok(Value::new(name, ValueKind::Table(table)))
+}
+
+/// What is wrong with a file that is not worth parsing.
+fn bounded(text: &str) -> Result<(), String> {
+    if text.len() > LARGEST {
+        return Err(format!("it has {} bytes, and {LARGEST} are the most that a ConfigMap holds", text.len()));
+    }
+    let indent = |line: &str| line.bytes().take_while(|byte| b" -?\t".contains(byte)).count();
+    match text.split(['\n', '\r']).position(|line| indent(line) > INDENT && !line.trim().is_empty()) {
+        None => Ok(()),
+        Some(place) => Err(format!("line {} is indented by more than {INDENT} spaces and list marks", place + 1)),
+    }
 }
 
 /// Maps are merged and belong to whoever wrote into them last; all else is replaced.

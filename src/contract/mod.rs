@@ -77,6 +77,8 @@ pub enum TlsSource {
         /// The private key.
         key: PathBuf,
     },
+    /// Signed in memory with the CA of the installation, which its controller keeps in a Secret.
+    Managed,
 }
 
 /// A TLS version.
@@ -181,6 +183,33 @@ impl Contract {
     /// With every fault that the contract has.
     pub fn load(
         file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ContractError> {
+        match file.map(|path| (path, std::fs::read(path))) {
+            None => Self::of(None, environment),
+            Some((path, Ok(bytes))) => Self::read(path, &bytes, environment),
+            Some((path, Err(error))) => Err(ContractError::Unreadable { path: path.to_owned(), error }),
+        }
+    }
+
+    /// As [`load`](Self::load), with what the file holds.
+    ///
+    /// # Errors
+    /// With every fault that the contract has.
+    pub fn read(
+        file: &Path,
+        bytes: &[u8],
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ContractError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+            ContractError::Unreadable { path: file.to_owned(), error }
+        })?;
+        Self::of(Some((file, text)), environment)
+    }
+
+    fn of(
+        file: Option<(&Path, &str)>,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ContractError> {
         let tree = layer::tree(file, environment.into_iter().collect())?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Contract, TlsSource};
-use crate::policy::{Action, Allowlist, LabelOperator, LabelSelector, Models, Pool, Rule, Taint};
+use crate::policy::{Action, Allowlist, LabelOperator, LabelSelector, Models, Pool, Rollout, Rule, Taint};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -103,7 +103,10 @@ struct Identities<'a> {
 
 #[derive(Serialize)]
 struct PrintedRollout<'a> {
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
     namespaces: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selector: Option<PrintedSelector<'a>>,
     mode: &'static str,
 }
 
@@ -146,6 +149,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             TlsSource::Files { cert, key } => {
                 ("files", Some(cert.display().to_string()), Some(key.display().to_string()), &[])
             }
+            TlsSource::Managed => ("managed", None, None, &[]),
         };
         let exemptions = policy.exemptions.iter().map(|exemption| PrintedExemption {
             name: &exemption.name,
@@ -153,10 +157,11 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             namespaces: exemption.namespaces.written(),
             daemon_sets: exemption.daemon_sets.written(),
         });
-        let rollout = policy
-            .rollout
-            .iter()
-            .map(|rollout| PrintedRollout { namespaces: rollout.namespaces.written(), mode: rollout.mode.as_str() });
+        let rollout = policy.rollout.iter().map(|Rollout { namespaces, selector, mode }| PrintedRollout {
+            namespaces: namespaces.written(),
+            selector: selector.as_ref().map(PrintedSelector::from),
+            mode: mode.as_str(),
+        });
         Self {
             mode: policy.mode.as_str(),
             contact: policy.contact.as_deref(),

@@ -280,12 +280,20 @@ fn identities(node: &Node<'_>) -> Vec<String> {
 
 fn rollout(node: &Node<'_>) -> Vec<Rollout> {
     let entry = |item: &Node<'_>| {
-        let table = item.table(&["namespaces", "mode"])?;
+        let table = item.table(&["namespaces", "selector", "mode"])?;
         let namespaces = table
-            .require("namespaces", "a list of namespaces")
+            .get("namespaces")
             .map(|node| patterns(&node, node.full_list("at least one namespace"), syntax::namespace_pattern));
+        let selector = table.get("selector").map(|node| selector(&node));
+        if namespaces.is_none() && selector.is_none() {
+            item.fault_found("neither namespaces nor selector", "a list of namespaces, their labels, or both");
+        }
         let mode = table.require("mode", "audit, warn, enforce")?.choice(&Mode::ALL, Mode::as_str);
-        Some(Rollout { namespaces: namespaces?, mode: mode? })
+        let selector = match selector {
+            Some(selector) => Some(selector?),
+            None => None,
+        };
+        Some(Rollout { namespaces: namespaces.unwrap_or_default(), selector, mode: mode? })
     };
     node.list().iter().filter_map(entry).collect()
 }
@@ -309,24 +317,33 @@ fn server(node: &Node<'_>) -> Option<Server> {
 }
 
 fn tls(node: &Node<'_>) -> Option<Tls> {
+    const SOURCES: [&str; 3] = ["self-signed", "files", "managed"];
     let table = node.table(&["source", "cert", "key", "names", "minimum"])?;
     let minimum =
         table.require("minimum", "1.2, 1.3").and_then(|node| node.choice(&TlsVersion::ALL, TlsVersion::as_str));
-    let sources = ["self-signed", "files"];
-    let source = if table.require("source", "self-signed, files")?.choice(&sources, |word| word)? == "files" {
-        let file = |key, valid: &str| table.require(key, valid).and_then(|node| node.text().map(Into::into));
-        let cert = file("cert", "the file of the PEM certificate chain");
-        let key = file("key", "the file of the PEM private key");
-        if table.get("names").is_some() {
-            table.at("names").fault_found("names with the source files", "this key only with the source self-signed");
-        }
-        TlsSource::Files { cert: cert?, key: key? }
-    } else {
+    let chosen = table.require("source", "self-signed, files, managed")?.choice(&SOURCES, |word| word)?;
+    if chosen != "files" {
         for key in ["cert", "key"].into_iter().filter(|key| table.get(key).is_some()) {
-            table.at(key).fault_found("a file with the source self-signed", "this key only with the source files");
+            let found = format!("a file with the source {chosen}");
+            table.at(key).fault_found(found, "this key only with the source files");
         }
-        let names = table.get("names").map(|node| words(&node, syntax::line)).unwrap_or_default();
-        TlsSource::SelfSigned { names }
+    }
+    if chosen != "self-signed" && table.get("names").is_some() {
+        let found = format!("names with the source {chosen}");
+        table.at("names").fault_found(found, "this key only with the source self-signed");
+    }
+    let source = match chosen {
+        "files" => {
+            let file = |key, valid: &str| table.require(key, valid).and_then(|node| node.text().map(Into::into));
+            let cert = file("cert", "the file of the PEM certificate chain");
+            let key = file("key", "the file of the PEM private key");
+            TlsSource::Files { cert: cert?, key: key? }
+        }
+        "managed" => TlsSource::Managed,
+        _ => {
+            let names = table.get("names").map(|node| words(&node, syntax::line)).unwrap_or_default();
+            TlsSource::SelfSigned { names }
+        }
     };
     Some(Tls { source, minimum: minimum? })
 }

@@ -156,15 +156,26 @@ impl Allowlist {
     /// Whether the namespace may use the pool.
     #[must_use]
     pub fn membership(&self, namespace: &str, facts: &dyn Facts) -> Membership {
-        if self.names.matches(namespace) {
-            return Membership::Allowed;
-        }
-        match self.selector.as_ref().map(|selector| facts.namespace_meets(namespace, selector)) {
-            Some(Some(true)) => Membership::Allowed,
-            Some(None) => Membership::Unknown,
-            Some(Some(false)) | None => Membership::Outside,
+        match named(&self.names, self.selector.as_ref(), namespace, facts) {
+            Some(true) => Membership::Allowed,
+            Some(false) => Membership::Outside,
+            None => Membership::Unknown,
         }
     }
+}
+
+/// Whether a name, a glob or the labels of the namespace match; `None` where no name does, and the
+/// labels that would decide are not known.
+pub(super) fn named(
+    names: &Patterns,
+    selector: Option<&LabelSelector>,
+    namespace: &str,
+    facts: &dyn Facts,
+) -> Option<bool> {
+    if names.matches(namespace) {
+        return Some(true);
+    }
+    selector.map_or(Some(false), |selector| facts.namespace_meets(namespace, selector))
 }
 
 /// As in a message: `ml-team, research-*, or labels gpu=true`.

@@ -215,13 +215,15 @@ pub struct Decision {
     pub exempted: Option<Exempted>,
     /// What could not be read.
     pub faults: Vec<Fault>,
+    /// Whether the decision could be another if the labels of the namespace were known.
+    pub labels_unknown: bool,
 }
 
 impl Decision {
     /// A decision with nothing to say.
     #[must_use]
     pub fn quiet(mode: Mode) -> Self {
-        Self { mode, findings: Vec::new(), injection: None, exempted: None, faults: Vec::new() }
+        Self { mode, findings: Vec::new(), injection: None, exempted: None, faults: Vec::new(), labels_unknown: false }
     }
 
     /// The findings for which the request is refused.

@@ -7,7 +7,8 @@ use super::allowlist::LabelSelector;
 
 /// What a decision may ask about the cluster. Answers come from memory: no implementation waits.
 pub trait Facts: fmt::Debug + Send + Sync {
-    /// Whether the labels of a namespace meet the selector; `None` where its labels are not known.
+    /// Whether the labels of a namespace meet the selector; `None` where its labels are not known. A
+    /// namespace that is known not to exist meets none.
     fn namespace_meets(&self, namespace: &str, selector: &LabelSelector) -> Option<bool>;
 }
 

@@ -14,6 +14,7 @@ mod placement;
 mod pod;
 mod pool;
 mod quantity;
+mod rollout;
 mod rules;
 mod subject;
 mod toleration;
@@ -29,6 +30,7 @@ pub use placement::WhenTolerated;
 pub use pod::{MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec};
 pub use pool::{Asked, Models, Pool, PoolSet};
 pub use quantity::{NotAQuantity, Quantity};
+pub use rollout::{InForce, Rollout};
 pub use subject::{Operation, Phase, Requester, Subject};
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
@@ -39,15 +41,6 @@ use rules::Violation;
 
 /// How many unreadable fields of an object are named. An object can have as many as fit into a body.
 const FAULTS: usize = 16;
-
-/// A namespace's own ceiling.
-#[derive(Debug, Clone)]
-pub struct Rollout {
-    /// The namespaces.
-    pub namespaces: Patterns,
-    /// Their mode.
-    pub mode: Mode,
-}
 
 /// The contract in the form that decides. Made by [`crate::contract`] alone, which has checked it.
 #[derive(Debug, Clone)]
@@ -67,13 +60,6 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The mode in force for a namespace: the first rollout entry that names it, else the contract's.
-    #[must_use]
-    pub fn mode_in(&self, namespace: &str) -> Mode {
-        let own = self.rollout.iter().find(|rollout| rollout.namespaces.matches(namespace));
-        own.map_or(self.mode, |rollout| rollout.mode)
-    }
-
     /// The mode where no rollout entry says otherwise.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -103,16 +89,23 @@ impl Policy {
     /// Decides one request.
     #[must_use]
     pub fn decide(&self, subject: &Subject<'_>, facts: &dyn Facts) -> Decision {
-        let mut decision = Decision::quiet(self.mode_in(subject.namespace));
+        let InForce { mode, labels_unknown } = self.mode_in(subject.namespace, facts);
+        let mut decision = Decision::quiet(mode);
         let mut case = Case::new(self, subject, subject.object, facts);
         decision.faults = std::mem::take(&mut case.faults);
-        // The common case: an ordinary pod, of which there is nothing more to ask.
+        // The common case: an ordinary pod, of which there is nothing more to ask, in whatever mode.
         if case.passed.is_empty() && case.asked == Asked::Nothing {
+            decision.labels_unknown = labels_unknown && !decision.faults.is_empty();
             return decision;
         }
+        decision.labels_unknown = labels_unknown || !case.unknown.is_empty();
         match subject.phase {
             Phase::Mutating => self.decide_injection(&case, &mut decision),
             Phase::Validating => self.decide_findings(&case, facts, &mut decision),
+        }
+        // Who is exempt is so whatever the labels say: a node's agents and static pods wait for none.
+        if decision.labels_unknown && decision.faults.is_empty() && self.exemption(subject).is_some() {
+            decision.labels_unknown = false;
         }
         decision
     }
@@ -144,7 +137,9 @@ impl Policy {
         let mut violations = self.violations(case, decision.mode);
         if let (Operation::Update(old), false) = (case.subject.operation, violations.is_empty()) {
             // Old objects are not punished: what the stored object did already, the update does not add.
-            let before = self.violations(&Case::new(self, case.subject, old, facts), decision.mode);
+            let old = Case::new(self, case.subject, old, facts);
+            decision.labels_unknown |= !old.unknown.is_empty();
+            let before = self.violations(&old, decision.mode);
             violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
         }
         if violations.is_empty() {
@@ -206,7 +201,7 @@ struct Case<'a, 'p> {
     asked: Asked,
     /// The pools that the namespace may use. Empty for a pod that neither passes nor asks.
     allowed: PoolSet,
-    /// The pools of which it is not known whether the namespace may use them.
+    /// The pools of which it is not known whether the namespace may use them, as far as that matters.
     unknown: PoolSet,
     /// What could not be read.
     faults: Vec<Fault>,
@@ -244,6 +239,13 @@ impl<'a, 'p> Case<'a, 'p> {
         if !given.is_empty() {
             case.passed = passed(given);
         }
+        // Of the others nothing depends on whether the namespace may use them. Who may use a pool may also
+        // pass into those that its taints cannot tell from it.
+        let concerns = |index: usize| {
+            let open = |passed: usize| policy.pools[passed].is_open_to(&policy.pools[index]);
+            candidates.iter().any(|pools| pools.contains(index)) || case.passed.iter().any(open)
+        };
+        case.unknown = case.unknown.iter().filter(|index| concerns(*index)).collect();
         case
     }
 

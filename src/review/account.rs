@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use super::envelope::{Request, Verb};
 use crate::policy::{Action, Decision, Kind, Mode, Text, visible};
 
+/// The rule of the entry which says that the labels of the namespace are not known.
+pub(super) const LABELS: &str = "namespace-labels";
+
 /// What was decided, in words that the log and the metrics take.
 #[derive(Debug)]
 pub struct Account<'b> {
@@ -26,6 +29,8 @@ pub struct Account<'b> {
     pub outcome: &'static str,
     /// One for each finding, injection, exemption or fault; empty for an uneventful allow.
     pub entries: Vec<Entry>,
+    /// Whether the labels of the namespace are not known, and the answer could be another with them.
+    pub labels_unknown: bool,
     /// The patch as JSON, made or not.
     pub(super) patch: Option<String>,
 }
@@ -33,7 +38,7 @@ pub struct Account<'b> {
 /// One thing worth a place in the log and a count.
 #[derive(Debug)]
 pub struct Entry {
-    /// A rule's id, `injection`, `exemption`, `fault` or `bad-request`.
+    /// A rule's id, `injection`, `exemption`, `fault`, `namespace-labels` or `bad-request`.
     pub rule: &'static str,
     /// `deny`, `warn`, `audit`, `inject`, `refuse`, each also with `would-` before it; `exempt`; `report`.
     pub action: &'static str,
@@ -45,7 +50,10 @@ impl<'b> Account<'b> {
     pub(super) fn of(request: &Request<'b>, name: Cow<'b, str>, decision: &Decision) -> Self {
         // Written once: the log, the audit annotation and the answer all carry it.
         let patch = decision.injection.as_ref().map(|injection| injection.patch.to_string());
-        let entries = entries(decision, patch.as_deref());
+        let mut entries = entries(decision, patch.as_deref());
+        if decision.labels_unknown {
+            entries.push(Entry::labels_unknown(&request.namespace));
+        }
         Self {
             uid: request.uid.0.clone(),
             operation: request.verb().map_or("unknown", Verb::as_str),
@@ -56,12 +64,14 @@ impl<'b> Account<'b> {
             dry_run: request.dry_run,
             outcome: outcome(&entries),
             entries,
+            labels_unknown: decision.labels_unknown,
             patch,
         }
     }
 
-    pub(super) fn salvaged(uid: Text<'b>, namespace: Text<'b>) -> Self {
-        Self { uid: uid.0, namespace: namespace.0, ..Self::nameless() }
+    pub(super) fn salvaged(uid: Text<'b>, namespace: Text<'b>, labels_unknown: bool) -> Self {
+        let entries = if labels_unknown { vec![Entry::labels_unknown(&namespace)] } else { Vec::new() };
+        Self { uid: uid.0, namespace: namespace.0, entries, labels_unknown, ..Self::nameless() }
     }
 
     /// For a body without a readable uid.
@@ -87,8 +97,19 @@ impl<'b> Account<'b> {
             dry_run: false,
             outcome: "allow",
             entries: Vec::new(),
+            labels_unknown: false,
             patch: None,
         }
+    }
+}
+
+impl Entry {
+    fn labels_unknown(namespace: &str) -> Self {
+        let message = format!(
+            "the labels of namespace {} are not known: no selector of the contract could be tried on them",
+            visible(namespace)
+        );
+        Self { rule: LABELS, action: "report", message }
     }
 }
 

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 pub use account::{Account, Entry};
 
-use crate::policy::{Decision, Facts, Mode, Operation, Phase, Policy, Requester, Subject, Workload, visible};
+use crate::policy::{Decision, Facts, InForce, Mode, Operation, Phase, Policy, Requester, Subject, Workload, visible};
 use envelope::{Request, Verb};
 use response::{Response, shorten};
 
@@ -107,8 +107,9 @@ pub fn answer<'b>(policy: &Policy, facts: &dyn Facts, webhook: Webhook, body: &'
     let mut request = match envelope::read(body) {
         Ok(Ok(request)) => request,
         Ok(Err(salvaged)) => {
-            let mode = mode_for(policy, &salvaged.namespace);
-            return refuse(Account::salvaged(salvaged.uid, salvaged.namespace), mode, &salvaged.error);
+            let InForce { mode, labels_unknown } = in_force(policy, facts, &salvaged.namespace);
+            let account = Account::salvaged(salvaged.uid, salvaged.namespace, labels_unknown);
+            return refuse(account, mode, &salvaged.error);
         }
         Err(unreadable) => {
             let body = format!("{}\n", unreadable.message).into_bytes();
@@ -121,9 +122,10 @@ pub fn answer<'b>(policy: &Policy, facts: &dyn Facts, webhook: Webhook, body: &'
             Answer { status: 200, body: Response::of(&account, &decision).encode(), account }
         }
         Err(error) => {
-            let mode = mode_for(policy, &request.namespace);
+            let InForce { mode, labels_unknown } = in_force(policy, facts, &request.namespace);
             let name = request.name.0.clone();
-            refuse(Account::of(&request, name, &Decision::quiet(mode)), mode, &error)
+            let decision = Decision { labels_unknown, ..Decision::quiet(mode) };
+            refuse(Account::of(&request, name, &decision), mode, &error)
         }
     }
 }
@@ -140,7 +142,9 @@ fn decide<'b>(
         return Err(BadRequest::new("request.kind is missing; valid is the group, version and kind of the object"));
     }
     let (Verb::Create | Verb::Update, Some(kind)) = (verb, request.judged_kind()) else {
-        return Ok((Decision::quiet(mode_for(policy, &request.namespace)), request.name.0.clone()));
+        // Nothing is said of it in whatever mode.
+        let InForce { mode, .. } = in_force(policy, facts, &request.namespace);
+        return Ok((Decision::quiet(mode), request.name.0.clone()));
     };
     if request.namespace.is_empty() {
         return Err(BadRequest::new(format!("request.namespace is empty, and a {} is in a namespace", kind.name())));
@@ -163,8 +167,12 @@ fn name_of<'b>(object: &Workload<'b>) -> Cow<'b, str> {
     object.display_name().0
 }
 
-fn mode_for(policy: &Policy, namespace: &str) -> Mode {
-    if namespace.is_empty() { policy.mode() } else { policy.mode_in(namespace) }
+fn in_force(policy: &Policy, facts: &dyn Facts, namespace: &str) -> InForce {
+    if namespace.is_empty() {
+        InForce { mode: policy.mode(), labels_unknown: false }
+    } else {
+        policy.mode_in(namespace, facts)
+    }
 }
 
 /// Refuses what cannot be judged in enforce mode, and admits it in every other: nothing may make an

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::account::Account;
+use super::account::{Account, LABELS};
 use crate::policy::{Action, Decision, Finding, Mode, visible};
 
 /// The API server cuts each warning to this many characters once all of a request's come to 4096.
@@ -83,11 +83,15 @@ impl<'a> Response<'a> {
     pub(super) fn bad_request(account: &'a Account<'_>, mode: Mode, message: &str) -> Self {
         let refused = mode == Mode::Enforce;
         let message = format!("bad-request: {message}");
-        let annotations = [("decision", account.outcome.to_owned()), ("bad-request", message.clone())];
+        let mut annotations =
+            BTreeMap::from([("decision", account.outcome.to_owned()), ("bad-request", message.clone())]);
+        if let Some(entry) = account.entries.iter().find(|entry| entry.rule == LABELS) {
+            annotations.insert(LABELS, format!("{}: {}", entry.action, entry.message));
+        }
         Self {
             uid: &account.uid,
             allowed: !refused,
-            audit_annotations: BTreeMap::from(annotations),
+            audit_annotations: annotations,
             warnings: if mode == Mode::Warn { vec![warning(&message)] } else { Vec::new() },
             status: refused.then_some(Status {
                 word: "Failure",

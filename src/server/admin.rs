@@ -1,4 +1,8 @@
-//! Health and metrics, over plain HTTP on a port of their own.
+//! Health, metrics and the certificate that is served, over plain HTTP on a port of their own.
+//!
+//! A certificate is public: whoever connects is shown it. It is here as well because the API server's
+//! proxy reaches each pod on this port, where it could not tell one replica's certificate from another's
+//! through the Service.
 //!
 //! Liveness says only that the process answers: nothing outside of it may get it restarted.
 
@@ -12,17 +16,26 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::refusal::plain;
+use super::tls::Identity;
 use crate::lifecycle::Readiness;
 use crate::telemetry::metrics::{self, Metrics};
 
-/// The admin listener's paths.
-pub(super) fn router(readiness: Readiness, metrics: Arc<Metrics>) -> Router {
-    let unknown = || async { text(StatusCode::NOT_FOUND, "valid are GET /livez, /readyz and /metrics\n") };
-    Router::new()
+/// The admin listener's paths. `identity` is what a process serves that serves webhooks.
+pub(super) fn router(readiness: Readiness, metrics: Arc<Metrics>, identity: Option<Arc<Identity>>) -> Router {
+    let valid = match &identity {
+        Some(_) => "valid are GET /livez, /readyz, /metrics and /certificate\n",
+        None => "valid are GET /livez, /readyz and /metrics\n",
+    };
+    let unknown = move || async move { text(StatusCode::NOT_FOUND, valid) };
+    let router = Router::new()
         .route("/livez", get(|| async { text(StatusCode::OK, "ok") }))
         .route("/readyz", get(ready).with_state(readiness))
         .route("/metrics", get(exposition).with_state(metrics))
-        .fallback(unknown)
+        .fallback(unknown);
+    match identity {
+        Some(identity) => router.route("/certificate", get(certificate).with_state(identity)),
+        None => router,
+    }
 }
 
 async fn ready(State(readiness): State<Readiness>) -> Response {
@@ -39,6 +52,11 @@ async fn exposition(State(metrics): State<Arc<Metrics>>) -> Response {
     }
 }
 
+async fn certificate(State(identity): State<Arc<Identity>>) -> Response {
+    let media_type = HeaderValue::from_static("application/pem-certificate-chain");
+    ([(CONTENT_TYPE, media_type)], identity.current().chain_pem()).into_response()
+}
+
 fn text(status: StatusCode, text: &str) -> Response {
     plain(status, text.as_bytes().to_vec())
 }
@@ -47,6 +65,7 @@ fn text(status: StatusCode, text: &str) -> Response {
 mod tests {
     use super::*;
     use crate::lifecycle::Shutdown;
+    use crate::server::tls::Credentials;
 
     use axum::body::Body;
     use axum::http::Request;
@@ -65,7 +84,8 @@ mod tests {
     async fn readiness_names_what_is_missing_and_liveness_does_not_care() {
         let shutdown = Shutdown::new();
         let readiness = Readiness::new(&shutdown);
-        let router = router(readiness.clone(), Arc::new(Metrics::new()));
+        let identity = Identity::new(Credentials::self_signed(&[]).unwrap());
+        let router = router(readiness.clone(), Arc::new(Metrics::new()), Some(Arc::new(identity)));
         let handle = readiness.handle("https listener");
         assert_eq!(get(&router, "/readyz").await, (503, "not ready: https listener".to_owned()));
         handle.ready();

@@ -10,7 +10,8 @@
 //! | `accept` | accept loops, the cap on connections, handshakes, the end of the drain |
 //! | `connection` | one HTTP/1.1 connection |
 //! | `deadline` | how long a connection may be silent |
-//! | `webhooks` | the two paths, from bytes to bytes |
+//! | `webhooks` | the webhooks' paths, from bytes to bytes |
+//! | `lookup` | a namespace whose labels are not known, looked up once |
 //! | `body` | the limit on one body and the budget over all |
 //! | `allowance` | how long the caller waits |
 //! | `refusal` | every answer that is not a review's |
@@ -26,6 +27,7 @@ mod body;
 mod connection;
 mod deadline;
 mod decision_log;
+mod lookup;
 mod probe;
 mod refusal;
 pub mod tls;
@@ -44,8 +46,9 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::lifecycle::{Readiness, Shutdown, SignalError, TaskError, Tasks, signals};
-use crate::policy::{Facts, Policy};
+use crate::policy::{Facts, Mode, Policy};
 use crate::telemetry::metrics::Metrics;
+pub use lookup::{Labels, LookingUp, LookupError, NamespaceLookup};
 use tls::{Credentials, Files, Identity, TlsError, TlsSource};
 
 /// Where and how to serve.
@@ -53,7 +56,7 @@ use tls::{Credentials, Files, Identity, TlsError, TlsSource};
 pub struct Options {
     /// The address of the webhooks, over TLS. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The address of `/livez`, `/readyz` and `/metrics`, over plain HTTP.
+    /// The address of `/livez`, `/readyz`, `/metrics` and `/certificate`, over plain HTTP.
     pub metrics: SocketAddr,
     /// How long to go on serving after SIGTERM: as long as it takes kube-proxy everywhere to learn
     /// that this pod is leaving.
@@ -67,12 +70,31 @@ pub struct Options {
 /// What requests are answered with.
 #[derive(Debug)]
 pub struct App {
-    /// The policy in force. A reload swaps it; each request reads it once.
-    pub policy: ArcSwap<Policy>,
+    /// The policies in force. A reload swaps them together; each answer reads them once.
+    pub policies: ArcSwap<Policies>,
     /// What is known of the cluster.
     pub facts: Arc<dyn Facts>,
+    /// Where a namespace is looked up whose labels a decision asked for and did not know.
+    pub lookup: Option<Arc<dyn NamespaceLookup>>,
     /// Where everything is counted.
     pub metrics: Arc<Metrics>,
+}
+
+/// The policy of the contract, and what the paths below `/audit` make of it.
+#[derive(Debug)]
+pub struct Policies {
+    /// As the contract says.
+    pub contract: Policy,
+    /// The same, with no mode above audit.
+    pub audit: Policy,
+}
+
+impl Policies {
+    /// Both, from the contract's.
+    #[must_use]
+    pub fn new(contract: Policy) -> Self {
+        Self { audit: contract.clone().capped(Mode::Audit), contract }
+    }
 }
 
 /// Why the server did not start, or ended without being asked to.
@@ -117,16 +139,29 @@ pub async fn run(
     }
 }
 
+/// Health and metrics alone, for a process that serves no webhooks: bound when this returns, and served to the
+/// very end by the task that comes back.
+pub async fn health(
+    address: SocketAddr,
+    readiness: Readiness,
+    metrics: Arc<Metrics>,
+    shutdown: Shutdown,
+) -> Result<impl Future<Output = Result<(), Infallible>> + Send + 'static, ServerError> {
+    let Socket { listener, address } = Socket::bind(address, "health and metrics").await?;
+    tracing::info!(metrics = %address, "listening");
+    Ok(accept::plain(listener, admin::router(readiness, metrics, None), shutdown))
+}
+
 /// Takes the certificate, then the addresses: a process without a certificate never listens.
 pub async fn bind(options: &Options) -> Result<Bound, ServerError> {
-    let (credentials, files) = match &options.tls {
-        TlsSource::SelfSigned { names } => (Credentials::self_signed(names)?, None),
+    let (identity, files) = match &options.tls {
+        TlsSource::SelfSigned { names } => (Arc::new(Identity::new(Credentials::self_signed(names)?)), None),
         TlsSource::Files { cert, key } => {
             let (files, credentials) = Files::open(cert, key)?;
-            (credentials, Some(files))
+            (Arc::new(Identity::new(credentials)), Some(files))
         }
+        TlsSource::Provided(identity) => (Arc::clone(identity), None),
     };
-    let identity = Arc::new(Identity::new(credentials));
     let config = tls::server_config(Arc::clone(&identity), options.tls12)?;
     Ok(Bound {
         https: Socket::bind(options.listen, "the webhooks").await?,
@@ -134,6 +169,7 @@ pub async fn bind(options: &Options) -> Result<Bound, ServerError> {
         config: Arc::new(config),
         identity,
         files,
+        provided: matches!(options.tls, TlsSource::Provided(_)),
     })
 }
 
@@ -145,6 +181,8 @@ pub struct Bound {
     config: Arc<ServerConfig>,
     identity: Arc<Identity>,
     files: Option<Files>,
+    /// Whether the certificate is the caller's affair.
+    provided: bool,
 }
 
 impl Bound {
@@ -175,10 +213,12 @@ impl Bound {
         shutdown: Shutdown,
         mut tasks: Tasks,
     ) -> Result<(), ServerError> {
-        let Self { https, admin, config, identity, files } = self;
+        let Self { https, admin, config, identity, files, provided } = self;
         let answers = readiness.handle("https listener");
         let credentials = identity.current();
-        app.metrics.serving_certificate_expires(credentials.not_after());
+        if !provided {
+            app.metrics.serving_certificate_expires(credentials.not_after());
+        }
         tracing::info!(
             https = %https.address,
             metrics = %admin.address,
@@ -190,7 +230,7 @@ impl Bound {
             let follow = files.follow(Arc::clone(&identity), Arc::clone(&app.metrics));
             tasks.spawn("certificate reload", async { follow.await.map(|never| match never {}) });
         }
-        let admin_router = admin::router(readiness.clone(), Arc::clone(&app.metrics));
+        let admin_router = admin::router(readiness.clone(), Arc::clone(&app.metrics), Some(Arc::clone(&identity)));
         tasks.spawn("health and metrics listener", accept::plain(admin.listener, admin_router, shutdown.clone()));
 
         let ready = async {

@@ -23,7 +23,7 @@ const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 /// Why a request is not answered by a review.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("no such path: {}; valid are POST /mutate and POST /validate", quoted(.0))]
+    #[error("no such path: {}; valid are POST /mutate, /validate, /audit/mutate and /audit/validate", quoted(.0))]
     Path(String),
     #[error("method {} is not taken here; valid is POST", quoted(.0.as_str()))]
     Method(Method),

@@ -1,11 +1,15 @@
-//! The two paths of the webhooks: from bytes to bytes.
+//! The paths of the webhooks: from bytes to bytes.
 //!
 //! A handler reads the body within its bounds, hands it to [`review::answer`], counts, logs, and
-//! writes the answer. What the bytes mean is the review's affair.
+//! writes the answer. What the bytes mean is the review's affair. Where the answer rests on labels of a
+//! namespace that are not known, they are looked up and the same bytes answered once more: only the last
+//! answer counts.
+//!
+//! The paths below `/audit` answer by the same contract, but in audit mode at most: which of the two an
+//! installation calls is in its registration, where one change takes effect at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -13,10 +17,12 @@ use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
+use tokio::time::Instant;
 
 use super::body::{Budget, Held};
 use super::refusal::{Refusal, plain};
-use super::{App, allowance, decision_log};
+use super::{App, allowance, decision_log, lookup};
+use crate::policy::Facts;
 use crate::review::{self, Account, Answer, Webhook};
 use crate::telemetry::metrics::{Decision, Metrics, Request as Answered};
 
@@ -29,18 +35,25 @@ struct Shared {
 pub(super) fn router(app: Arc<App>) -> Router {
     let shared = Arc::new(Shared { app, budget: Budget::new() });
     Router::new()
-        .route("/mutate", webhook(Webhook::Mutate))
-        .route("/validate", webhook(Webhook::Validate))
+        .route("/mutate", path(Webhook::Mutate, Under::Contract))
+        .route("/validate", path(Webhook::Validate, Under::Contract))
+        .route("/audit/mutate", path(Webhook::Mutate, Under::Audit))
+        .route("/audit/validate", path(Webhook::Validate, Under::Audit))
         .fallback(unknown_path)
         .with_state(shared)
 }
 
-fn webhook(webhook: Webhook) -> MethodRouter<Arc<Shared>> {
-    post(
-        move |State(shared): State<Arc<Shared>>, request: Request| async move {
-            admit(&shared, webhook, request).await
-        },
-    )
+/// Which of the policies in force answers.
+#[derive(Debug, Clone, Copy)]
+enum Under {
+    Contract,
+    Audit,
+}
+
+fn path(webhook: Webhook, under: Under) -> MethodRouter<Arc<Shared>> {
+    post(move |State(shared): State<Arc<Shared>>, request: Request| async move {
+        admit(&shared, webhook, under, request).await
+    })
     .fallback(wrong_method)
 }
 
@@ -60,13 +73,14 @@ fn refuse(metrics: &Metrics, refusal: Refusal) -> Response {
     refusal.into_response()
 }
 
-async fn admit(shared: &Shared, webhook: Webhook, request: Request) -> Response {
+async fn admit(shared: &Shared, webhook: Webhook, under: Under, request: Request) -> Response {
     let app = &shared.app;
     let began = Instant::now();
+    let deadline = began + allowance::of(request.uri().query());
     let _in_flight = app.metrics.in_flight();
     match receive(&shared.budget, request).await {
         Ok(held) => {
-            let response = review(app, webhook, held.bytes());
+            let response = review(app, webhook, under, held.bytes(), deadline).await;
             app.metrics.took(webhook.as_str(), began.elapsed().as_secs_f64());
             response
         }
@@ -91,23 +105,64 @@ fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
+/// The answer that counts, counted and logged.
+async fn review(app: &App, webhook: Webhook, under: Under, body: &[u8], deadline: Instant) -> Response {
+    let answer = match answer(app, webhook, under, &*app.facts, body) {
+        Ok(first) => informed(app, webhook, under, body, deadline, first).await,
+        Err(panicked) => Err(panicked),
+    };
+    match answer {
+        Ok(answer) => {
+            count(&app.metrics, webhook, &answer.account);
+            decision_log::write(webhook, &answer.account);
+            respond(answer)
+        }
+        Err(panicked) => refuse(&app.metrics, panicked),
+    }
+}
+
+/// The first answer, or where that rests on labels which are not known and can be looked up, the second.
+/// The only wait between a body and its answer.
+async fn informed<'b>(
+    app: &App,
+    webhook: Webhook,
+    under: Under,
+    body: &'b [u8],
+    deadline: Instant,
+    first: Answer<'b>,
+) -> Result<Answer<'b>, Refusal> {
+    let Some(lookup) = app.lookup.as_deref().filter(|_| first.account.labels_unknown) else {
+        return Ok(first);
+    };
+    match lookup::until(deadline, lookup, &first.account.namespace, &*app.facts, &app.metrics).await {
+        Some(facts) => answer(app, webhook, under, &facts, body),
+        None => Ok(first),
+    }
+}
+
 /// Answers on the worker thread itself: a review takes microseconds and never waits, and a thread
 /// of its own would cost more than the review does.
 ///
 /// A review that panics is answered 500 without `Retry-After`: the same bytes would panic again.
 /// The webhook's failurePolicy then decides, which an audit installation sets to Ignore.
-fn review(app: &App, webhook: Webhook, body: &[u8]) -> Response {
-    let policy = app.policy.load();
+fn answer<'b>(
+    app: &App,
+    webhook: Webhook,
+    under: Under,
+    facts: &dyn Facts,
+    body: &'b [u8],
+) -> Result<Answer<'b>, Refusal> {
+    let policies = app.policies.load();
+    let policy = match under {
+        Under::Contract => &policies.contract,
+        Under::Audit => &policies.audit,
+    };
     // Sound to go on after a panic: a review changes nothing that outlives it.
-    let answered = catch_unwind(AssertUnwindSafe(|| review::answer(&policy, &*app.facts, webhook, body)));
-    let Ok(answer) = answered else {
+    catch_unwind(AssertUnwindSafe(|| review::answer(policy, facts, webhook, body))).map_err(|_| {
         app.metrics.panicked();
         tracing::error!(webhook = webhook.as_str(), bytes = body.len(), "a review panicked");
-        return refuse(&app.metrics, Refusal::Panicked);
-    };
-    count(&app.metrics, webhook, &answer.account);
-    decision_log::write(webhook, &answer.account);
-    respond(answer)
+        Refusal::Panicked
+    })
 }
 
 fn count(metrics: &Metrics, webhook: Webhook, account: &Account<'_>) {

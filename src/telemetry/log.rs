@@ -3,10 +3,12 @@
 //! Owns the process's one subscriber and its panic hook. Lines go to stderr: stdout belongs to
 //! the data that a subcommand prints.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::panic::{self, PanicHookInfo};
 
 use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 /// How a log line is written.
@@ -38,6 +40,9 @@ pub enum LogError {
     /// Something else in the process has claimed the log.
     #[error("logging was set up already")]
     Taken(#[from] TryInitError),
+    /// Nobody listens to the log any more.
+    #[error("the log's filter cannot be changed")]
+    Gone(#[from] reload::Error),
 }
 
 /// Sends the process's events to stderr, those that `filter` lets through.
@@ -45,9 +50,10 @@ pub enum LogError {
 /// Timestamps are RFC 3339 in UTC. Control characters in field values are escaped in both
 /// formats, so no name that a user chose can forge a second line. Panics are logged as events
 /// too: the default hook would put lines that are not JSON among those that are.
-pub fn init(format: LogFormat, filter: &str) -> Result<(), LogError> {
-    let filter =
-        EnvFilter::builder().parse(filter).map_err(|source| LogError::Filter { found: filter.to_owned(), source })?;
+///
+/// The filter can be another one later: see [`Level`].
+pub fn init(format: LogFormat, filter: &str) -> Result<Level, LogError> {
+    let filter = parse(filter)?;
     let terminal = io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(terminal);
     let text = match format {
@@ -55,14 +61,40 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), LogError> {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    if text {
+    let level = if text {
+        let lines = lines.with_filter_reloading();
+        let handle = lines.reload_handle();
         lines.finish().try_init()?;
+        Level(Box::new(move |filter| handle.reload(filter)))
     } else {
         let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+        let lines = lines.with_filter_reloading();
+        let handle = lines.reload_handle();
         lines.finish().try_init()?;
-    }
+        Level(Box::new(move |filter| handle.reload(filter)))
+    };
     panic::set_hook(Box::new(log_panic));
-    Ok(())
+    Ok(level)
+}
+
+/// Which events are let through, while the process runs.
+pub struct Level(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+
+impl Level {
+    /// Lets through what this filter does from now on.
+    pub fn set(&self, filter: &str) -> Result<(), LogError> {
+        Ok((self.0)(parse(filter)?)?)
+    }
+}
+
+impl fmt::Debug for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Level").finish_non_exhaustive()
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::builder().parse(filter).map_err(|source| LogError::Filter { found: filter.to_owned(), source })
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {

@@ -4,6 +4,7 @@
 //! would grow the number of series without bound. Counters are registered without `_total`: the
 //! encoder appends it.
 
+mod controller;
 mod labels;
 
 use std::fmt;
@@ -17,8 +18,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use labels::{BuildLabels, CertificateLabels, ContractLabels, RejectionLabels, ReloadLabels, WebhookLabels};
-pub use labels::{Decision, Rejection, Request};
+pub use controller::ControllerMetrics;
+use labels::{
+    BuildLabels, CertificateLabels, ContractLabels, NoLabels, OutcomeLabels, RejectionLabels, ReloadLabels,
+    WebhookLabels,
+};
+pub use labels::{Decision, Lookup, Rejection, Request};
 
 /// The media type of [`Metrics::encode`]'s text: Prometheus text format 0.0.4, which every
 /// Prometheus reads.
@@ -45,6 +50,12 @@ pub struct Metrics {
     certificate_reloads: Family<ReloadLabels, Counter>,
     certificate_not_after: Family<CertificateLabels, Gauge>,
     contract: Family<ContractLabels, Gauge<u64, AtomicU64>>,
+    contract_reloads: Family<OutcomeLabels, Counter>,
+    contract_last_reload: Gauge,
+    contract_last_success: Gauge,
+    namespace_lookups: Family<OutcomeLabels, Counter>,
+    /// Without a series until labels are watched: most installations need none.
+    namespace_labels: Family<NoLabels, Gauge>,
 }
 
 impl Default for Metrics {
@@ -71,14 +82,32 @@ impl Metrics {
             certificate_reloads: Family::default(),
             certificate_not_after: Family::default(),
             contract: Family::default(),
+            contract_reloads: Family::default(),
+            contract_last_reload: Gauge::default(),
+            contract_last_success: Gauge::default(),
+            namespace_lookups: Family::default(),
+            namespace_labels: Family::default(),
         };
         for rejection in Rejection::ALL {
             drop(metrics.rejections.get_or_create(&RejectionLabels { reason: rejection.as_str() }));
         }
         for result in [true, false] {
             drop(metrics.certificate_reloads.get_or_create(&ReloadLabels::new(result)));
+            drop(metrics.contract_reloads.get_or_create(&OutcomeLabels::of_reload(result)));
+        }
+        for lookup in Lookup::ALL {
+            drop(metrics.namespace_lookups.get_or_create(&OutcomeLabels { outcome: lookup.as_str() }));
         }
         metrics.registered()
+    }
+
+    /// The same for a controller, with what it counts besides.
+    #[must_use]
+    pub fn for_controller() -> (Self, ControllerMetrics) {
+        let mut metrics = Self::new();
+        let controller = ControllerMetrics::default();
+        controller.register(&mut metrics.registry);
+        (metrics, controller)
     }
 
     fn registered(mut self) -> Self {
@@ -122,6 +151,31 @@ impl Metrics {
             self.certificate_not_after.clone(),
         );
         registry.register("contract_info", "The contract in force: always 1", self.contract.clone());
+        registry.register(
+            "contract_reloads",
+            "Changed contract files that were read, by whether they are in force now",
+            self.contract_reloads.clone(),
+        );
+        registry.register(
+            "contract_last_reload_successful",
+            "Whether the contract in force is what the file says: 0 where the file is refused or gone",
+            self.contract_last_reload.clone(),
+        );
+        registry.register(
+            "contract_last_reload_success_timestamp_seconds",
+            "When the contract in force was read, in seconds since 1970",
+            self.contract_last_success.clone(),
+        );
+        registry.register(
+            "namespace_lookups",
+            "Namespaces looked up for a review because their labels were not known",
+            self.namespace_lookups.clone(),
+        );
+        registry.register(
+            "namespace_labels_current_timestamp_seconds",
+            "When the labels of namespaces were last known to be current, in seconds since 1970",
+            self.namespace_labels.clone(),
+        );
         registry.register(
             "build",
             "The running program: always 1",
@@ -182,10 +236,38 @@ impl Metrics {
         self.certificate_not_after.get_or_create(&CertificateLabels { kind: "serving" }).set(not_after);
     }
 
-    /// This contract is in force from now on.
-    pub fn contract_in_force(&self, hash: &str, mode: &'static str) {
+    /// The CA that signs the server's certificates expires at this time, in seconds since 1970.
+    pub fn ca_certificate_expires(&self, not_after: i64) {
+        self.certificate_not_after.get_or_create(&CertificateLabels { kind: "ca" }).set(not_after);
+    }
+
+    /// This contract is in force from now on, which is so many seconds after 1970.
+    pub fn contract_in_force(&self, hash: &str, mode: &'static str, now: i64) {
         self.contract.clear();
         self.contract.get_or_create(&ContractLabels { hash: hash.to_owned(), mode }).set(1);
+        self.contract_last_success.set(now);
+        self.contract_file_current(true);
+    }
+
+    /// A changed contract file was read: whether it is in force now.
+    pub fn contract_reloaded(&self, succeeded: bool) {
+        self.contract_reloads.get_or_create(&OutcomeLabels::of_reload(succeeded)).inc();
+        self.contract_file_current(succeeded);
+    }
+
+    /// Whether the contract in force is what the file says.
+    pub fn contract_file_current(&self, current: bool) {
+        self.contract_last_reload.set(current.into());
+    }
+
+    /// A namespace was looked up for a review.
+    pub fn namespace_looked_up(&self, lookup: Lookup) {
+        self.namespace_lookups.get_or_create(&OutcomeLabels { outcome: lookup.as_str() }).inc();
+    }
+
+    /// The labels of namespaces are known as they were at this time, in seconds since 1970.
+    pub fn namespace_labels_current(&self, at: i64) {
+        self.namespace_labels.get_or_create(&NoLabels {}).set(at);
     }
 
     /// Everything as text, of the type [`CONTENT_TYPE`].

@@ -135,6 +135,41 @@ async fn audit_changes_nothing_denies_nothing_and_tells_all() {
     assert_eq!(logged(server).await, expected);
 }
 
+/// The contract that will be enforced, watched first: the registration alone names the paths.
+#[tokio::test]
+async fn the_audit_paths_report_what_an_enforcing_contract_would_do() {
+    for contract in ["mode: enforce", "mode: audit\nrollout: [{namespaces: ['*'], mode: enforce}]", "mode: warn"] {
+        let server = Server::start(contract).await;
+        let mut connection = server.connect().await;
+        let injected = respond(&mut connection, "/audit/mutate", &recorded(GPU)).await;
+        assert_untouched(GPU, &injected);
+        assert_told(GPU, &injected, "audit", "would-inject", "injection");
+        let denied = respond(&mut connection, "/audit/validate", &recorded(SNEAKY)).await;
+        assert_untouched(SNEAKY, &denied);
+        assert_told(SNEAKY, &denied, "audit", "would-deny", OUTSIDE);
+        let mut broken = recorded(SNEAKY);
+        broken["request"]["object"] = json!(null);
+        let admitted = respond(&mut connection, "/audit/validate", &broken).await;
+        assert_untouched("a broken request", &admitted);
+        assert_eq!(admitted["auditAnnotations"]["decision"], "would-refuse", "{admitted}");
+        for path in ["/audit/mutate", "/audit/validate"] {
+            assert_silent(ORDINARY, &respond(&mut connection, path, &recorded(ORDINARY)).await);
+        }
+        // At the same time the others do what the contract says.
+        assert!(patch_of(&respond(&mut connection, "/mutate", &recorded(GPU)).await).is_some());
+        let enforced = respond(&mut connection, "/validate", &recorded(SNEAKY)).await;
+        assert_eq!(enforced["allowed"], contract == "mode: warn", "{enforced}");
+
+        let metrics = server.get_metrics().await;
+        assert_counted(&metrics, &decisions("mutate", "injection", "would-inject"), 1);
+        assert_counted(&metrics, &decisions("mutate", "injection", "inject"), 1);
+        assert_counted(&metrics, &decisions("validate", "bad-request", "would-refuse"), 1);
+        let lines = server.decisions().await;
+        assert_eq!(lines.len(), 5, "{lines:#?}");
+        assert_eq!((&lines[0]["webhook"], &lines[1]["webhook"]), (&json!("mutate"), &json!("validate")));
+    }
+}
+
 #[tokio::test]
 async fn a_rollout_enforces_in_its_namespaces_alone() {
     let contract = "mode: audit\nrollout: [{namespaces: ['*-canary'], mode: enforce}]";

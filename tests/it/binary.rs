@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fs, thread};
 
+use gpufence::server::tls::{Credentials, TlsError};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -53,7 +54,7 @@ pub struct Server {
     https: SocketAddr,
     metrics: SocketAddr,
     trust: TlsConnector,
-    _directory: TempDir,
+    _directory: Option<TempDir>,
 }
 
 /// What the process has logged so far.
@@ -82,15 +83,21 @@ impl Server {
     pub async fn start_with(contract: &str, drain: &str, tls: &str, trust: TlsConnector) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("contract.yaml");
-        let shell = format!(
-            "server: {{listen: '127.0.0.1:0', metrics: '127.0.0.1:0', drain: {drain}}}\n\
-             log: {{format: json}}\n\
-             tls: {tls}\n"
-        );
-        fs::write(&file, format!("{contract}\n{shell}")).unwrap();
+        fs::write(&file, with_shell(contract, drain, tls)).unwrap();
+        Self::spawn(&file, trust, Some(directory)).await
+    }
+
+    /// Serves the contract in this file, which has all that [`with_shell`] adds.
+    pub async fn start_file(file: &Path, trust: TlsConnector) -> Self {
+        Self::spawn(file, trust, None).await
+    }
+
+    async fn spawn(file: &Path, trust: TlsConnector, directory: Option<TempDir>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_gpufence"))
             .args(["serve", "--config"])
-            .arg(&file)
+            .arg(file)
+            // Whoever runs the tests may well have a cluster.
+            .env("KUBECONFIG", "/dev/null")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -121,17 +128,12 @@ impl Server {
 
     /// Opens a TCP connection and shakes hands.
     pub async fn try_dial(&self) -> io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.https).await?;
-        stream.set_nodelay(true)?;
-        let name = ServerName::try_from(NAME).unwrap();
-        soon("the handshake", self.trust.connect(name, stream)).await
+        dial(self.https, &self.trust).await
     }
 
     /// Opens a connection for requests.
     pub async fn connect(&self) -> Connection {
-        let stream = self.try_dial().await.unwrap();
-        let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
-        Connection { sender: speak(TokioIo::new(stream)).await, certificate }
+        Connection::over(self.try_dial().await.unwrap()).await
     }
 
     /// Sends a review over a connection of its own.
@@ -141,10 +143,7 @@ impl Server {
 
     /// Asks the plain listener.
     pub async fn get(&self, path: &str) -> (u16, String) {
-        let stream = TcpStream::connect(self.metrics).await.unwrap();
-        let request = Request::get(path).header(header::HOST, "localhost").body(whole("")).unwrap();
-        let mut sender = speak(TokioIo::new(stream)).await;
-        let reply = Reply::of(soon(path, sender.send_request(request)).await.unwrap()).await;
+        let reply = get(self.metrics, path).await;
         (reply.status, reply.text())
     }
 
@@ -208,6 +207,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Over a connection that has shaken hands.
+    pub async fn over(stream: TlsStream<TcpStream>) -> Self {
+        let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
+        Self { sender: speak(TokioIo::new(stream)).await, certificate }
+    }
+
     /// Sends a review as kube-apiserver does, and holds its answer to the API server's rules.
     pub async fn review(&mut self, path: &str, review: &Value) -> (u16, Value) {
         let reply = self.post(path, review.to_string()).await;
@@ -249,6 +254,32 @@ impl Connection {
     }
 }
 
+/// Opens a TCP connection to the webhooks and shakes hands.
+pub async fn dial(https: SocketAddr, trust: &TlsConnector) -> io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(https).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::try_from(NAME).unwrap();
+    soon("the handshake", trust.connect(name, stream)).await
+}
+
+/// Asks the plain listener.
+pub async fn get(admin: SocketAddr, path: &str) -> Reply {
+    let stream = TcpStream::connect(admin).await.unwrap();
+    let request = Request::get(path).header(header::HOST, "localhost").body(whole("")).unwrap();
+    let mut sender = speak(TokioIo::new(stream)).await;
+    Reply::of(soon(path, sender.send_request(request)).await.unwrap()).await
+}
+
+/// A contract with what a server in a test needs besides.
+pub fn with_shell(contract: &str, drain: &str, tls: &str) -> String {
+    format!(
+        "{contract}\n\
+         server: {{listen: '127.0.0.1:0', metrics: '127.0.0.1:0', drain: {drain}}}\n\
+         log: {{format: json}}\n\
+         tls: {tls}\n"
+    )
+}
+
 async fn speak<IO>(io: IO) -> http1::SendRequest<Body>
 where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
@@ -285,7 +316,7 @@ impl Reply {
     pub fn accepted(&self, path: &str, uid: &str) -> Value {
         assert_eq!(self.status, 200, "{}", self.text());
         assert_eq!(self.header(header::CONTENT_TYPE), Some("application/json"));
-        assert_acceptable(&self.body, uid, path == "/mutate");
+        assert_acceptable(&self.body, uid, path.ends_with("/mutate"));
         serde_json::from_slice(&self.body).unwrap()
     }
 }
@@ -356,6 +387,21 @@ pub struct Leaf {
 }
 
 impl Leaf {
+    /// As the server takes them from memory.
+    pub fn credentials(&self) -> Result<Credentials, TlsError> {
+        Credentials::from_der(vec![self.certificate.der().to_vec()], self.key_der())
+    }
+
+    /// The key in PKCS #8.
+    pub fn key_der(&self) -> Vec<u8> {
+        self.key.serialize_der()
+    }
+
+    /// The certificate as a PEM file holds it.
+    pub fn pem(&self) -> String {
+        self.certificate.pem().replace("\r\n", "\n")
+    }
+
     /// Writes `tls.crt` and `tls.key`, as a Secret holds them.
     pub fn write(&self, directory: &Path) {
         fs::write(directory.join("tls.crt"), self.certificate.pem()).unwrap();

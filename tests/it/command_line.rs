@@ -521,6 +521,17 @@ fn a_namespace_among_the_manifests_brings_its_labels() {
     assert!(!ended.out.contains("not known"), "{}", ended.out);
     let ended = bench.review(&pod).is(1);
     assert!(ended.out.contains("the labels of vision are not known"), "{}", ended.out);
+    assert!(!ended.out.contains("unreadable"), "{}", ended.out);
+
+    let rollout = "rollout: [{selector: {matchLabels: {gpu.example.com/allowed: 'true'}}, mode: audit}]";
+    let bench = Bench::new(&format!("{CONTRACT}{rollout}\n"));
+    let ended = bench.review(&pod).is(1);
+    let told = "unreadable: metadata.namespace is vision, whose labels are not known, and rollout asks for them: judged in \
+                mode enforce; give the Namespace too";
+    assert!(ended.out.contains(told), "{}", ended.out);
+    let ended = bench.review(&namespace("true")).is(0);
+    assert!(ended.out.contains("1 would be injected"), "{}", ended.out);
+    assert!(!ended.out.contains("unreadable"), "{}", ended.out);
 }
 
 #[test]

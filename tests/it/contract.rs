@@ -105,7 +105,7 @@ fn unknown_keys_are_refused_at_every_level() {
         ("log: {colour: x}", "log.colour: found the unknown key colour; valid is one of level, format"),
         (
             "rollout: [{namespaces: [a], mode: warn, until: x}]",
-            "rollout[0].until: found the unknown key until; valid is one of namespaces, mode",
+            "rollout[0].until: found the unknown key until; valid is one of namespaces, selector, mode",
         ),
     ]));
     each_is_refused([
@@ -256,7 +256,10 @@ fn names_words_and_numbers_must_be_ones() {
         ("server: {drain: 601s}".to_owned(), format!("server.drain: found \"601s\"; {drain}")),
         ("server: {drain: -1s}".to_owned(), format!("server.drain: found \"-1s\"; {drain}")),
         ("server: {drain: 1m}".to_owned(), format!("server.drain: found \"1m\"; {drain}")),
-        ("tls: {source: managed}".to_owned(), "tls.source: found \"managed\"; valid is self-signed, files".to_owned()),
+        ("tls: {source: acme}".to_owned(), "tls.source: found \"acme\"; valid is self-signed, files, managed".to_owned()),
+        ("tls: {source: managed, cert: a}".to_owned(), "tls.cert: found a file with the source managed; valid is this key only with the source files".to_owned()),
+        ("tls: {source: managed, key: a}".to_owned(), "tls.key: found a file with the source managed; valid is this key only with the source files".to_owned()),
+        ("tls: {source: managed, names: [a]}".to_owned(), "tls.names: found names with the source managed; valid is this key only with the source self-signed".to_owned()),
         ("tls: {minimum: '1.1'}".to_owned(), "tls.minimum: found \"1.1\"; valid is 1.2, 1.3".to_owned()),
         ("log: {format: yaml}".to_owned(), "log.format: found \"yaml\"; valid is auto, text, json".to_owned()),
         ("tls: {cert: a}".to_owned(), "tls.cert: found a file with the source self-signed; valid is this key only with the source files".to_owned()),
@@ -300,6 +303,11 @@ fn empty_lists_and_selectors_are_refused() {
         (
             "rollout: [{namespaces: [], mode: audit}]".to_owned(),
             "rollout[0].namespaces: found an empty list; valid is at least one namespace",
+        ),
+        (
+            "rollout: [{selector: {}, mode: audit}]".to_owned(),
+            "rollout[0].selector: found an empty selector; valid is at least one label: an empty selector matches every \
+             namespace",
         ),
         (
             "identities: {daemonSetController: []}".to_owned(),
@@ -374,6 +382,14 @@ fn what_is_missing_is_named() {
             "pools[0].taints[0].key: found nothing; valid is the taint's key",
         ),
         ("rollout: [{namespaces: [a]}]".to_owned(), "rollout[0].mode: found nothing; valid is audit, warn, enforce"),
+        (
+            "rollout: [{mode: audit}]".to_owned(),
+            "rollout[0]: found neither namespaces nor selector; valid is a list of namespaces, their labels, or both",
+        ),
+        (
+            "rollout: [{selector: {matchExpressions: [{key: a}]}, mode: audit}]".to_owned(),
+            "rollout[0].selector.matchExpressions[0].operator: found nothing; valid is In, NotIn, Exists, DoesNotExist",
+        ),
         (
             exemption(&json!({"reason": null})),
             "exemptions[0].reason: found nothing; valid is why there is an exemption",
@@ -727,7 +743,7 @@ fn a_fault_of_the_environment_names_the_variable() {
         ("GPUFENCE__MODE", "", "mode"),
         ("GPUFENCE__SERVER__LISTEN", "8443", "server.listen"),
         ("GPUFENCE__SERVER__PORT", "8443", "server.port"),
-        ("GPUFENCE__TLS__SOURCE", "managed", "tls.source"),
+        ("GPUFENCE__TLS__SOURCE", "acme", "tls.source"),
         ("GPUFENCE__LOG__FORMAT", "xml", "log.format"),
         ("GPUFENCE__POOLS", "nvidia", "pools"),
         ("GPUFENCE__MODES", "audit", "modes"),
@@ -788,7 +804,12 @@ fn what_is_printed_loads_as_the_same_contract() {
         "templates": "off",
         "injection": {"whenTolerated": "skip"},
         "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"]},
-        "rollout": [{"namespaces": ["canary-*", "a"], "mode": "audit"}, {"namespaces": ["*"], "mode": "warn"}],
+        "rollout": [
+            {"namespaces": ["canary-*", "a"], "mode": "audit"},
+            {"selector": {"matchLabels": {"stage": "1"}}, "mode": "enforce"},
+            {"namespaces": ["b"], "selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, "mode": "audit"},
+            {"namespaces": ["*"], "mode": "warn"},
+        ],
         "server": {"listen": "[::]:8443", "metrics": "127.0.0.1:0", "drain": "600s"},
         "tls": {"source": "files", "cert": "/a b/c:d#e", "key": "./k", "minimum": "1.2"},
         "log": {"level": "info,gpufence=debug", "format": "json"},
@@ -799,7 +820,13 @@ fn what_is_printed_loads_as_the_same_contract() {
     for (key, value) in everything.as_object().unwrap().iter().filter(|(key, _)| *key != "pools") {
         assert_eq!(printed[key], *value, "{key}");
     }
-    for yaml in ["", "tls: {names: [gpufence.gpufence.svc, 10.0.0.1]}", "exemptions: []", "contact: 'yes'"] {
+    for yaml in [
+        "",
+        "tls: {source: managed}",
+        "tls: {names: [gpufence.gpufence.svc, 10.0.0.1]}",
+        "exemptions: []",
+        "contact: 'yes'",
+    ] {
         survives_printing(&contract(yaml));
     }
 }
@@ -883,6 +910,26 @@ fn text_that_yaml_could_take_for_something_else_survives_printing() {
         Ok(())
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// What would overflow the stack of a parser, or make it work for long.
+#[test]
+fn a_file_that_is_nested_too_deep_or_too_large_is_refused() {
+    let marks = |mark: &str| format!("mode: audit\npools:\n{}x", mark.repeat(200_000));
+    for mark in ["- ", "? ", "-\t", "- ? "] {
+        let error = syntax_error(&marks(mark));
+        assert!(error.contains("line 3 is indented by more than 200 spaces and list marks"), "{mark}: {error}");
+    }
+    for flow in ["[", "{a: ", "[{a: "] {
+        let error = syntax_error(&format!("pools: {}", flow.repeat(100_000)));
+        assert!(error.contains("contract.yaml is not a map in YAML"), "{error}");
+    }
+    let steps: Vec<_> = (0..500).map(|depth| format!("{}a:", " ".repeat(depth))).collect();
+    assert!(syntax_error(&steps.join("\n")).contains("line 202 is indented"));
+    let error = syntax_error(&format!("mode: audit # {}", "x".repeat(1024 * 1024)));
+    assert!(error.contains("it has 1048590 bytes, and 1048576 are the most"), "{error}");
+    let blank = format!("mode: warn\n{}\n", " ".repeat(500));
+    assert_eq!(contract(&blank).policy.mode(), Mode::Warn, "blank lines are no indentation");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn the_first_rollout_entry_that_names_the_namespace_counts_up_or_down() {
         let policy = own(mode);
         assert_eq!(policy.mode(), mode);
         for (namespace, expected) in table {
-            assert_eq!(policy.mode_in(namespace), expected, "{namespace} under {mode}");
+            assert_eq!(policy.mode_in(namespace, &NoFacts).mode, expected, "{namespace} under {mode}");
             let decision = Trial::new(&policy, namespace).create(&gpu_pod(&json!({}))).1;
             assert_eq!(decision.mode, expected);
             assert_eq!(decision.denies(), expected == Mode::Enforce, "{namespace} under {mode}");
@@ -121,8 +121,12 @@ fn the_first_rollout_entry_that_names_the_namespace_counts_up_or_down() {
         }
     }
     let policy = policy(&Form::Dedicated.yaml(&["ml-team"], "rollout: [{namespaces: [web], mode: audit}]"));
-    assert_eq!(policy.mode_in("other"), Mode::Enforce, "where no entry matches, the contract's mode counts");
-    assert_eq!(policy.mode_in("web-2"), Mode::Enforce, "a name matches whole");
+    assert_eq!(
+        policy.mode_in("other", &NoFacts).mode,
+        Mode::Enforce,
+        "where no entry matches, the contract's mode counts"
+    );
+    assert_eq!(policy.mode_in("web-2", &NoFacts).mode, Mode::Enforce, "a name matches whole");
 }
 
 #[test]

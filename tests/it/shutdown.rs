@@ -8,13 +8,13 @@ use hyper::body::Bytes;
 use hyper::header;
 use serde_json::json;
 
-use crate::binary::{Authority, Leaf, NAME, Reply, Server, files, pieces, post, soon, trusting};
+use crate::binary::{Authority, NAME, Reply, Server, files, pieces, post, soon, trusting};
 use crate::wire::{answers_well, recorded};
 
 const GPU: &str = "mutate-create-pod-gpu-pod";
 
 /// Waits until the metrics have this line.
-async fn measured(server: &Server, line: &str) {
+pub async fn measured(server: &Server, line: &str) {
     let seen = async { while !server.get_metrics().await.lines().any(|found| found == line) {} };
     soon(line, seen).await;
 }
@@ -95,22 +95,21 @@ async fn a_second_signal_ends_the_drain() {
     assert_eq!(code, Some(1), "{lines:#?}");
 }
 
-/// Publishes a version of a mounted Secret as the kubelet does: a directory of its own, to which the
-/// symlink `..data` is swapped.
-fn publish(secret: &Path, version: &str, leaf: &Leaf) {
-    fs::create_dir(secret.join(version)).unwrap();
-    leaf.write(&secret.join(version));
-    symlink(version, secret.join("..data_tmp")).unwrap();
-    fs::rename(secret.join("..data_tmp"), secret.join("..data")).unwrap();
+/// Publishes a version of a mounted Secret or ConfigMap as the kubelet does: a directory of its own, to
+/// which the symlink `..data` is swapped.
+pub fn publish(mounted: &Path, version: &str, write: impl FnOnce(&Path)) {
+    fs::create_dir(mounted.join(version)).unwrap();
+    write(&mounted.join(version));
+    symlink(version, mounted.join("..data_tmp")).unwrap();
+    fs::rename(mounted.join("..data_tmp"), mounted.join("..data")).unwrap();
 }
 
-/// The slowest test: the files are looked at every ten seconds.
 #[tokio::test]
 async fn a_secret_that_the_kubelet_swaps_is_served() {
     let authority = Authority::new();
     let secret = tempfile::tempdir().unwrap();
     let (old, new) = (authority.issue(&[NAME]), authority.issue(&[NAME]));
-    publish(secret.path(), "..1", &old);
+    publish(secret.path(), "..1", |version| old.write(version));
     for name in ["tls.crt", "tls.key"] {
         symlink(format!("..data/{name}"), secret.path().join(name)).unwrap();
     }
@@ -119,13 +118,15 @@ async fn a_secret_that_the_kubelet_swaps_is_served() {
     let mut before = server.connect().await;
     assert!(before.certificate == *old.certificate.der(), "the certificate in the files is served");
     answers_well(&mut before).await;
+    assert_eq!(server.get("/certificate").await, (200, old.pem()), "what each replica serves, for whoever checks them");
 
-    publish(secret.path(), "..2", &new);
+    publish(secret.path(), "..2", |version| new.write(version));
     let reloaded = server.logged("certificate reloaded").await;
     // Counted once it is served; the line in the log comes a moment earlier.
     measured(&server, "gpufence_certificate_reloads_total{result=\"success\"} 1").await;
     let mut after = server.connect().await;
     assert!(after.certificate == *new.certificate.der(), "the new certificate is served");
+    assert_eq!(server.get("/certificate").await, (200, new.pem()));
     assert_eq!(reloaded["sha256"], json!(gpufence::server::tls::sha256(&after.certificate)));
     answers_well(&mut after).await;
     answers_well(&mut before).await;

@@ -243,6 +243,19 @@ async fn a_dry_run_is_decided_in_full_and_counted_apart() {
     assert_eq!(lines[0]["dry_run"], true, "{lines:#?}");
 }
 
+#[tokio::test]
+async fn a_path_that_is_not_there_names_those_that_are() {
+    let server = enforcing().await;
+    for path in ["/", "/audit", "/audit/", "/audit/mutate/", "/enforce/validate"] {
+        let (status, text) = server.review(path, &recorded("mutate-create-pod-legacy")).await;
+        let expected =
+            format!("no such path: {path:?}; valid are POST /mutate, /validate, /audit/mutate and /audit/validate\n");
+        assert_eq!((status, text), (404, json!(expected)), "{path}");
+    }
+    let (status, text) = server.get("/certificates").await;
+    assert_eq!((status, &*text), (404, "valid are GET /livez, /readyz, /metrics and /certificate\n"));
+}
+
 // === The certificate ===
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
 use rustls::InconsistentKeys;
 use rustls::pki_types::pem::PemObject;
@@ -30,6 +32,20 @@ const EXPECTED_CERTIFICATE: &str = "PEM blocks `BEGIN CERTIFICATE`, the server's
 const EXPECTED_KEY: &str =
     "one unencrypted PEM block `BEGIN PRIVATE KEY`, `BEGIN EC PRIVATE KEY` or `BEGIN RSA PRIVATE KEY`";
 
+const EXPECTED_DER: &str = "certificates in DER, the server's own first and its key";
+const EXPECTED_ALGORITHM: &str = "an ECDSA (P-256 or P-384), Ed25519 or RSA key";
+
+/// The characters in a line of a PEM block.
+const PEM_LINE: usize = 64;
+
+/// Why a chain and a key do not serve.
+enum Unfit {
+    NoCertificate,
+    Certificate(String),
+    Key(String),
+    Mismatch,
+}
+
 /// A certificate chain and its private key.
 pub struct Credentials {
     key: Arc<CertifiedKey>,
@@ -47,26 +63,42 @@ impl Credentials {
         let chain = CertificateDer::pem_slice_iter(cert.bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| cert.refused(error.to_string(), EXPECTED_CERTIFICATE))?;
-        let Some(leaf) = chain.first().cloned() else {
-            return Err(cert.refused(cert.blocks(), EXPECTED_CERTIFICATE));
-        };
-        let not_after = not_after(&leaf)
-            .ok_or_else(|| cert.refused("a block that is no certificate".to_owned(), EXPECTED_CERTIFICATE))?;
         let private =
             PrivateKeyDer::from_pem_slice(key.bytes()).map_err(|_| key.refused(key.blocks(), EXPECTED_KEY))?;
-        let private = provider()
-            .key_provider
-            .load_private_key(private)
-            .map_err(|error| key.refused(error.to_string(), "an ECDSA (P-256 or P-384), Ed25519 or RSA key"))?;
-        let pair = CertifiedKey::new(chain, private);
+        Self::paired(chain, private).map_err(|unfit| match unfit {
+            Unfit::NoCertificate => cert.refused(cert.blocks(), EXPECTED_CERTIFICATE),
+            Unfit::Certificate(found) => cert.refused(found, EXPECTED_CERTIFICATE),
+            Unfit::Key(found) => key.refused(found, EXPECTED_ALGORITHM),
+            Unfit::Mismatch => TlsError::Mismatch { cert: cert.path().to_owned(), key: key.path().to_owned() },
+        })
+    }
+
+    /// Takes a chain and its key that were made in memory: certificates in DER, the server's own first,
+    /// and the key in PKCS #8, SEC 1 or PKCS #1.
+    pub fn from_der(chain: Vec<Vec<u8>>, key: Vec<u8>) -> Result<Self, TlsError> {
+        let made = |found: String, expected| TlsError::Made { found, expected };
+        let private = PrivateKeyDer::try_from(key).map_err(|error| made(error.to_owned(), EXPECTED_ALGORITHM))?;
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        Self::paired(chain, private).map_err(|unfit| match unfit {
+            Unfit::NoCertificate => made("no certificate".to_owned(), EXPECTED_DER),
+            Unfit::Certificate(found) => made(found, EXPECTED_DER),
+            Unfit::Key(found) => made(found, EXPECTED_ALGORITHM),
+            Unfit::Mismatch => made("the key of another certificate".to_owned(), EXPECTED_DER),
+        })
+    }
+
+    fn paired(chain: Vec<CertificateDer<'static>>, private: PrivateKeyDer<'static>) -> Result<Self, Unfit> {
+        let leaf = chain.first().cloned().ok_or(Unfit::NoCertificate)?;
+        let not_after =
+            not_after(&leaf).ok_or_else(|| Unfit::Certificate("a block that is no certificate".to_owned()))?;
+        let loaded = provider().key_provider.load_private_key(private);
+        let pair = CertifiedKey::new(chain, loaded.map_err(|error| Unfit::Key(error.to_string()))?);
         match pair.keys_match() {
             Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
                 Ok(Self { key: Arc::new(pair), leaf, not_after })
             }
-            Err(rustls::Error::InconsistentKeys(_)) => {
-                Err(TlsError::Mismatch { cert: cert.path().to_owned(), key: key.path().to_owned() })
-            }
-            Err(error) => Err(cert.refused(error.to_string(), EXPECTED_CERTIFICATE)),
+            Err(rustls::Error::InconsistentKeys(_)) => Err(Unfit::Mismatch),
+            Err(error) => Err(Unfit::Certificate(error.to_string())),
         }
     }
 
@@ -107,6 +139,22 @@ impl Credentials {
     #[must_use]
     pub fn fingerprint(&self) -> String {
         super::sha256(&self.leaf)
+    }
+
+    /// The whole chain as PEM: what every caller is shown, and nothing of the key.
+    #[must_use]
+    pub fn chain_pem(&self) -> String {
+        let mut text = String::new();
+        for certificate in &self.key.cert {
+            text.push_str("-----BEGIN CERTIFICATE-----\n");
+            let encoded = STANDARD.encode(certificate);
+            for line in encoded.as_bytes().chunks(PEM_LINE) {
+                text.push_str(&String::from_utf8_lossy(line));
+                text.push('\n');
+            }
+            text.push_str("-----END CERTIFICATE-----\n");
+        }
+        text
     }
 
     pub(super) fn certified_key(&self) -> Arc<CertifiedKey> {

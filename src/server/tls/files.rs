@@ -1,8 +1,9 @@
 //! Certificate and key in files, followed as they change.
 //!
-//! The files are polled and their bytes compared. inotify would not do: the kubelet updates a
-//! mounted Secret by swapping the symlink `..data`, which never writes to the files that a watch
-//! was set on (kubernetes#111947).
+//! The files are polled and their bytes compared. To watch the files would not do: the kubelet updates
+//! a mounted Secret by swapping the symlink `..data`, which never writes to the files that a watch
+//! was set on (kubernetes#111947). To watch their directory would, and still need the poll beside it
+//! for what a watch can miss; two small reads every two seconds leave it nothing to add.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -18,8 +19,8 @@ use super::{Credentials, Identity, TlsError};
 use crate::telemetry::metrics::Metrics;
 
 /// How often the files are looked at. The kubelet itself takes up to a minute to bring a changed
-/// Secret, so ten seconds more do not count.
-const POLL: Duration = Duration::from_secs(10);
+/// Secret, so two seconds more do not count.
+const POLL: Duration = Duration::from_secs(2);
 
 /// A file's bytes and its path.
 #[derive(Clone, PartialEq, Eq)]

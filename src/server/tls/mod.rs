@@ -26,7 +26,7 @@ pub(super) use files::Files;
 const ALPN: &[u8] = b"http/1.1";
 
 /// Where the certificate and its key come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum TlsSource {
     /// Made at the start and kept in memory, for these names besides the loopback ones.
     SelfSigned {
@@ -40,6 +40,12 @@ pub enum TlsSource {
         /// The certificate's private key.
         key: PathBuf,
     },
+    /// Put into this identity by the caller, before the server runs and while it does.
+    ///
+    /// Until there is a certificate that callers trust, the identity holds one that nobody does
+    /// ([`Credentials::self_signed`]), and the caller keeps the process from being ready by a handle of
+    /// its own. When the certificate expires is for the caller to tell the metrics, too.
+    Provided(Arc<Identity>),
 }
 
 /// Why there is no certificate to serve.
@@ -74,6 +80,14 @@ pub enum TlsError {
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
+    },
+    /// Credentials that were not read from files do not serve.
+    #[error("the certificate that was made cannot be served: found {found}; expected {expected}")]
+    Made {
+        /// What was given.
+        found: String,
+        /// What should have been.
+        expected: &'static str,
     },
     /// A certificate cannot be made for the names given.
     #[error("cannot make a self-signed certificate for {names:?}; expected DNS names or IP addresses")]

@@ -80,6 +80,49 @@ impl Rejection {
     }
 }
 
+/// What came of the lookup of one namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lookup {
+    /// Its labels are known now.
+    Found,
+    /// There is no such namespace.
+    Missing,
+    /// The API server could not be asked, or refused.
+    Error,
+    /// It did not end in the time that there was.
+    Timeout,
+}
+
+impl Lookup {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Found, Self::Missing, Self::Error, Self::Timeout];
+
+    /// The value of the label `outcome`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Missing => "missing",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabels {
+    pub(super) outcome: &'static str,
+}
+
+impl OutcomeLabels {
+    pub(super) const fn of_reload(succeeded: bool) -> Self {
+        Self { outcome: if succeeded { "success" } else { "failure" } }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct NoLabels {}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RejectionLabels {
     pub(super) reason: &'static str,

@@ -36,8 +36,12 @@ fn every_label_and_bucket_is_written_as_named() {
     metrics.decided(&Decision { webhook: "validate", rule: "broad-toleration", action: "deny", dry_run: false });
     metrics.took("mutate", 0.000_3);
     metrics.serving_certificate_expires(1_900_000_000);
-    metrics.contract_in_force("old", "audit");
-    metrics.contract_in_force("0a1b", "enforce");
+    metrics.contract_in_force("old", "audit", 1);
+    metrics.contract_in_force("0a1b", "enforce", 1_800_000_000);
+    metrics.ca_certificate_expires(2_000_000_000);
+    metrics.namespace_looked_up(Lookup::Missing);
+    metrics.contract_reloaded(true);
+    metrics.contract_reloaded(false);
     let lines = lines(&metrics);
     for series in [
         "gpufence_admission_requests_total{webhook=\"validate\",resource=\"pods\",operation=\"CREATE\",outcome=\"denied\",dry_run=\"true\"} 1",
@@ -46,11 +50,22 @@ fn every_label_and_bucket_is_written_as_named() {
         "gpufence_admission_duration_seconds_bucket{webhook=\"mutate\",le=\"0.0005\"} 1",
         "gpufence_admission_duration_seconds_bucket{webhook=\"mutate\",le=\"10\"} 1",
         "gpufence_certificate_not_after_timestamp_seconds{kind=\"serving\"} 1900000000",
+        "gpufence_certificate_not_after_timestamp_seconds{kind=\"ca\"} 2000000000",
         "gpufence_contract_info{hash=\"0a1b\",mode=\"enforce\"} 1",
+        "gpufence_contract_last_reload_success_timestamp_seconds 1800000000",
+        "gpufence_contract_last_reload_successful 0",
+        "gpufence_contract_reloads_total{outcome=\"success\"} 1",
+        "gpufence_contract_reloads_total{outcome=\"failure\"} 1",
+        "gpufence_namespace_lookups_total{outcome=\"missing\"} 1",
+        "gpufence_namespace_lookups_total{outcome=\"timeout\"} 0",
     ] {
         assert!(lines.iter().any(|line| line == series), "{series} in {lines:#?}");
     }
     assert!(!lines.iter().any(|line| line.contains("hash=\"old\"")), "one contract is in force");
+    let labels = "gpufence_namespace_labels_current_timestamp_seconds";
+    assert!(!lines.iter().any(|line| line.starts_with(labels)), "nobody watches them");
+    metrics.namespace_labels_current(1_800_000_001);
+    assert!(metrics.encode().unwrap().contains(&format!("\n{labels} 1800000001\n")));
 }
 
 #[test]
