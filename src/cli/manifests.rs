@@ -1,129 +1,159 @@
-//! Objects out of files: YAML or JSON, several documents, Lists, AdmissionReviews.
+//! `gpufence manifests`: everything that a cluster needs, rendered from the contract.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
-use serde_json::Value;
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
 
-/// An object and where it was found.
-#[derive(Debug)]
-pub(super) struct Found {
-    /// The file and, where it holds several objects, the place in it.
-    pub(super) source: String,
-    pub(super) object: Value,
+use super::{Failure, Success, load_contract, print};
+use crate::manifest::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Options, Tls, render};
+
+/// Print the manifests that install gpufence
+///
+/// Renders from the contract everything that a cluster needs, as one stream of YAML for kubectl or Git:
+/// namespaces, RBAC, the contract, Deployments, and the webhook registrations. The same contract and
+/// options always make the same text.
+///
+/// Nothing in it can block a pod: every hook comes with failurePolicy Ignore. The controller raises it to
+/// the target, which is an annotation, once the hook has proved itself.
+#[derive(Debug, Args)]
+#[command(after_help = "Watch first, then enforce the same contract:\n  \
+    gpufence --config contract.yaml manifests --audit-only | kubectl apply -f -\n  \
+    gpufence --config contract.yaml manifests | kubectl apply -f -")]
+pub(super) struct Manifests {
+    /// The namespace of the installation; a second one is named after it, with -probe added
+    #[arg(long, short, value_name = "NAME", default_value_t = Options::default().namespace)]
+    namespace: String,
+
+    /// The image, with its registry and its tag or digest
+    #[arg(long, default_value_t = Options::default().image)]
+    image: String,
+
+    /// How many replicas serve the webhooks; with 1 nothing is judged while its node is down
+    #[arg(long, value_name = "NUMBER", default_value_t = Options::default().replicas)]
+    replicas: u16,
+
+    /// Where the server's certificate comes from
+    #[arg(long, value_enum, value_name = "SOURCE", default_value_t = Source::Managed)]
+    tls: Source,
+
+    /// The CA that API servers shall trust, in PEM; with --tls files
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// The oldest API server that the manifests must suit
+    #[arg(long, value_name = "1.MINOR", default_value_t = KubernetesVersion::DEFAULT.to_string())]
+    kubernetes_version: String,
+
+    /// Only watch, whatever the contract's mode: record what would be changed and denied
+    #[arg(long)]
+    audit_only: bool,
+
+    /// What becomes of pods where gpufence cannot judge them [default: Fail where the mode is enforce]
+    #[arg(long, value_name = "POLICY")]
+    validating_failure_policy: Option<Policy>,
+
+    /// What becomes of pods where gpufence cannot complete them [default: Ignore]
+    #[arg(long, value_name = "POLICY")]
+    mutating_failure_policy: Option<Policy>,
+
+    /// Add NetworkPolicies
+    #[arg(long)]
+    network_policy: bool,
+
+    /// Add what the Prometheus operator finds the metrics by
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Finder::None)]
+    monitor: Finder,
+
+    /// The priority class of the pods
+    #[arg(long, value_name = "NAME", default_value_t = Options::default().priority_class)]
+    priority_class: String,
 }
 
-/// What was found in all files, and what could not be used.
-#[derive(Debug, Default)]
-pub(super) struct Input {
-    /// The objects, in order.
-    pub(super) found: Vec<Found>,
-    /// One for each file or document that cannot be used.
-    pub(super) faults: Vec<String>,
-    /// How many documents of a folder's files are no Kubernetes objects, such as a chart's values.
-    pub(super) foreign: usize,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Source {
+    /// From a CA in a Secret that gpufence keeps itself
+    Managed,
+    /// From the Secret gpufence-tls, which you fill
+    Files,
+    /// From the Secret gpufence-tls, which cert-manager fills
+    CertManager,
 }
 
-/// Reads all files. `-` is the standard input, and a folder stands for the manifests in and below it.
-pub(super) fn read(files: &[PathBuf]) -> Input {
-    let mut input = Input::default();
-    for file in files {
-        if file.as_os_str() == "-" {
-            let mut text = String::new();
-            match std::io::stdin().read_to_string(&mut text) {
-                Ok(_) => input.take("standard input", &text, false),
-                Err(error) => input.faults.push(format!("cannot read the standard input: {error}")),
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Policy {
+    /// They are refused
+    Fail,
+    /// They pass
+    Ignore,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Finder {
+    /// Nothing
+    None,
+    /// A PodMonitor, for the replicas and the controller
+    Pod,
+    /// A ServiceMonitor, for the replicas
+    Service,
+}
+
+impl From<OptionError> for Failure {
+    fn from(error: OptionError) -> Self {
+        Self::Input(error.into())
+    }
+}
+
+impl From<Policy> for FailurePolicy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Fail => Self::Fail,
+            Policy::Ignore => Self::Ignore,
+        }
+    }
+}
+
+impl Manifests {
+    pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
+        let contract = load_contract(file)?;
+        let manifests = render(&contract, &self.options()?)?;
+        // Whole before the first byte is written.
+        print(&manifests.to_yaml().map_err(|error| Failure::Other(error.into()))?)?;
+        Ok(Success::Clean)
+    }
+
+    fn options(self) -> Result<Options, Failure> {
+        let tls = match (self.tls, self.ca_file) {
+            (Source::Files, None) => Tls::Files { ca: None },
+            (Source::Files, Some(file)) => {
+                let unreadable = |error| Failure::Input(anyhow!("cannot read the CA file {}: {error}", file.display()));
+                Tls::Files { ca: Some(std::fs::read_to_string(&file).map_err(unreadable)?) }
             }
-            continue;
-        }
-        let in_folder = file.is_dir();
-        let mut manifests = Vec::new();
-        if let Err(error) = manifests_below(file, &mut manifests) {
-            input.faults.push(format!("{error:#}"));
-        }
-        for file in manifests {
-            let name = file.display().to_string();
-            match std::fs::read_to_string(&file) {
-                Ok(text) => input.take(&name, &text, in_folder),
-                Err(error) => input.faults.push(format!("cannot read {name}: {error}")),
+            (Source::Managed, None) => Tls::Managed,
+            (Source::CertManager, None) => Tls::CertManager,
+            (Source::Managed | Source::CertManager, Some(_)) => {
+                return Err(Failure::Input(anyhow!(
+                    "--ca-file is only for --tls files; with managed and cert-manager the CA is set in the cluster"
+                )));
             }
-        }
-    }
-    input
-}
-
-impl Input {
-    /// Takes the objects of one file, Lists taken apart.
-    fn take(&mut self, name: &str, text: &str, in_folder: bool) {
-        let mut flat = Vec::new();
-        match documents(text) {
-            Ok(documents) => documents.into_iter().for_each(|document| take_apart(document, &mut flat)),
-            Err(error) => self.faults.push(format!("{name} is neither YAML nor JSON: {error}")),
-        }
-        let several = flat.len() > 1;
-        for (index, object) in flat.into_iter().enumerate() {
-            let source = if several { format!("{name}#{}", index + 1) } else { name.to_owned() };
-            if object["kind"].is_string() && object["apiVersion"].is_string() {
-                self.found.push(Found { source, object });
-            } else if in_folder {
-                self.foreign += 1;
-            } else {
-                self.faults.push(format!("{source} is not a Kubernetes object: it has no apiVersion and kind"));
-            }
-        }
-    }
-}
-
-/// The file itself, or the manifests of a folder, in order.
-fn manifests_below(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    let read = || format!("cannot read {}", path.display());
-    if !std::fs::metadata(path).with_context(read)?.is_dir() {
-        files.push(path.to_owned());
-        return Ok(());
-    }
-    let mut entries = std::fs::read_dir(path).with_context(read)?.collect::<Result<Vec<_>, _>>().with_context(read)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        // A link could lead back up.
-        let kind = entry.file_type().with_context(read)?;
-        if kind.is_dir() {
-            manifests_below(&path, files)?;
-        } else if path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known)) {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    let documents: Vec<Value> = if text.trim_start().starts_with('{') {
-        serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?
-    } else {
-        // Without the budget for untrusted input: the dump of a whole cluster is larger.
-        let options = serde_saphyr::options! { budget: None, with_snippet: false };
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-            // The rest of the message is advice to a caller of the library.
-            anyhow!("{}", error.to_string().split(", set DuplicateKeyPolicy").next().unwrap_or_default())
-        })?
-    };
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
-}
-
-fn take_apart(mut object: Value, flat: &mut Vec<Value>) {
-    let list = object["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
-    let (Some(kind), Some(items)) = (list, object.get_mut("items").and_then(Value::as_array_mut)) else {
-        flat.push(object);
-        return;
-    };
-    let items = std::mem::take(items);
-    for mut item in items {
-        // The items of a typed list, such as a PodList, leave out what the list says.
-        if let (false, Some(fields)) = (kind.is_empty(), item.as_object_mut()) {
-            fields.entry("kind").or_insert_with(|| kind.as_str().into());
-            fields.entry("apiVersion").or_insert_with(|| object["apiVersion"].clone());
-        }
-        take_apart(item, flat);
+        };
+        Ok(Options {
+            namespace: self.namespace,
+            image: self.image,
+            replicas: self.replicas,
+            tls,
+            kubernetes: self.kubernetes_version.parse()?,
+            audit_only: self.audit_only,
+            validating_failure_policy: self.validating_failure_policy.map(FailurePolicy::from),
+            mutating_failure_policy: self.mutating_failure_policy.map(FailurePolicy::from),
+            network_policy: self.network_policy,
+            monitor: match self.monitor {
+                Finder::None => Monitor::None,
+                Finder::Pod => Monitor::Pod,
+                Finder::Service => Monitor::Service,
+            },
+            priority_class: self.priority_class,
+        })
     }
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::manifests::{self, Found, Input};
-use super::{Failure, Success, load_contract, print};
-use crate::policy::{Action, DAEMON_SET_CONTROLLER, Kind, NamespaceLabels, Policy};
+use super::documents::{self, Found, Input};
+use super::{Failure, Output, Success, load_contract, print};
+use crate::policy::{Action, DAEMON_SET_CONTROLLER, Fault, Kind, NamespaceLabels, Policy};
 use crate::report::{self, Given, Verdict};
 use crate::review::{self, Reviewed, Webhook};
 
@@ -43,18 +43,10 @@ pub(super) struct Review {
     output: Output,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-}
-
 impl Review {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
         let policy = load_contract(file)?.policy.judging_templates();
-        let Input { found, mut faults, foreign } = manifests::read(&self.files);
+        let Input { found, mut faults, foreign } = documents::read(&self.files);
         let facts = namespace_labels(&found);
         let mut review = report::Review { foreign, ..report::Review::default() };
         for Found { source, object } in found {
@@ -153,7 +145,17 @@ impl Judged {
             json_patch::patch(&mut review["request"]["object"], &given.patch).map_err(|error| error.to_string())?;
         }
         let body = review.to_string();
-        let Reviewed { decision, account } = review::examine(policy, facts, Webhook::Validate, body.as_bytes())?;
+        let Reviewed { mut decision, account } = review::examine(policy, facts, Webhook::Validate, body.as_bytes())?;
+        // Where an allowlist asks for the labels, the finding says that they are not known.
+        if decision.labels_unknown && policy.mode_in(&account.namespace, facts).labels_unknown {
+            let namespace = &account.namespace;
+            let message = format!(
+                "is {namespace}, whose labels are not known, and rollout asks for them: judged in mode {}; give the \
+                 Namespace too",
+                decision.mode
+            );
+            decision.faults.push(Fault { field: "metadata.namespace".to_owned(), message });
+        }
         if let Some(pod) = &self.pod_of_template {
             let body = pod.to_string();
             let mutated = review::examine(policy, facts, Webhook::Mutate, body.as_bytes())?;

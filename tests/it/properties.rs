@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::support::{cases_path, policy};
 
-const MODEL: &str = "gpu.example.com/model";
+pub const MODEL: &str = "gpu.example.com/model";
 const PERSON: &str = "someone@example.com";
 
 /// One pool, with models.
@@ -99,7 +99,7 @@ pools:
 "#;
 
 /// Contracts with the rules' own actions, and last the one in which every rule denies.
-const CONTRACTS: [&str; 6] = [ONE_POOL, TWO_POOLS, TWINS, SHARED, SKIP, STRICT];
+pub const CONTRACTS: [&str; 6] = [ONE_POOL, TWO_POOLS, TWINS, SHARED, SKIP, STRICT];
 
 const STRICTEST: usize = CONTRACTS.len() - 1;
 
@@ -326,7 +326,7 @@ fn metadata() -> impl Strategy<Value = Value> {
         })
 }
 
-fn pod() -> impl Strategy<Value = Value> {
+pub fn pod() -> impl Strategy<Value = Value> {
     let spec = (
         presence(vec(toleration(), 1..4).prop_map(Value::from), json!([])),
         presence(node_selector(), json!({})),
@@ -372,7 +372,7 @@ fn ask_of_a_person() -> impl Strategy<Value = Ask> {
 }
 
 /// Runs a property; failures are not written to a file but shown, shrunk.
-fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::Value) -> TestCaseResult) {
+pub fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::Value) -> TestCaseResult) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     runner.run(&strategy, property).unwrap_or_else(|error| panic!("{error}"));
@@ -559,7 +559,7 @@ fn an_update_that_adds_no_breach_has_no_findings() {
 }
 
 /// An object of the kind around the pod.
-fn wrap(kind: Kind, pod: &Value) -> Value {
+pub fn wrap(kind: Kind, pod: &Value) -> Value {
     let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
     let mut object = match kind {
         Kind::Pod => return pod.clone(),

@@ -1,0 +1,129 @@
+//! Objects out of files: YAML or JSON, several documents, Lists, AdmissionReviews.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use serde_json::Value;
+
+/// An object and where it was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The file and, where it holds several objects, the place in it.
+    pub(super) source: String,
+    pub(super) object: Value,
+}
+
+/// What was found in all files, and what could not be used.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// The objects, in order.
+    pub(super) found: Vec<Found>,
+    /// One for each file or document that cannot be used.
+    pub(super) faults: Vec<String>,
+    /// How many documents of a folder's files are no Kubernetes objects, such as a chart's values.
+    pub(super) foreign: usize,
+}
+
+/// Reads all files. `-` is the standard input, and a folder stands for the manifests in and below it.
+pub(super) fn read(files: &[PathBuf]) -> Input {
+    let mut input = Input::default();
+    for file in files {
+        if file.as_os_str() == "-" {
+            let mut text = String::new();
+            match std::io::stdin().read_to_string(&mut text) {
+                Ok(_) => input.take("standard input", &text, false),
+                Err(error) => input.faults.push(format!("cannot read the standard input: {error}")),
+            }
+            continue;
+        }
+        let in_folder = file.is_dir();
+        let mut manifests = Vec::new();
+        if let Err(error) = manifests_below(file, &mut manifests) {
+            input.faults.push(format!("{error:#}"));
+        }
+        for file in manifests {
+            let name = file.display().to_string();
+            match std::fs::read_to_string(&file) {
+                Ok(text) => input.take(&name, &text, in_folder),
+                Err(error) => input.faults.push(format!("cannot read {name}: {error}")),
+            }
+        }
+    }
+    input
+}
+
+impl Input {
+    /// Takes the objects of one file, Lists taken apart.
+    fn take(&mut self, name: &str, text: &str, in_folder: bool) {
+        let mut flat = Vec::new();
+        match documents(text) {
+            Ok(documents) => documents.into_iter().for_each(|document| take_apart(document, &mut flat)),
+            Err(error) => self.faults.push(format!("{name} is neither YAML nor JSON: {error}")),
+        }
+        let several = flat.len() > 1;
+        for (index, object) in flat.into_iter().enumerate() {
+            let source = if several { format!("{name}#{}", index + 1) } else { name.to_owned() };
+            if object["kind"].is_string() && object["apiVersion"].is_string() {
+                self.found.push(Found { source, object });
+            } else if in_folder {
+                self.foreign += 1;
+            } else {
+                self.faults.push(format!("{source} is not a Kubernetes object: it has no apiVersion and kind"));
+            }
+        }
+    }
+}
+
+/// The file itself, or the manifests of a folder, in order.
+fn manifests_below(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let read = || format!("cannot read {}", path.display());
+    if !std::fs::metadata(path).with_context(read)?.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let mut entries = std::fs::read_dir(path).with_context(read)?.collect::<Result<Vec<_>, _>>().with_context(read)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        // A link could lead back up.
+        let kind = entry.file_type().with_context(read)?;
+        if kind.is_dir() {
+            manifests_below(&path, files)?;
+        } else if path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known)) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+    let documents: Vec<Value> = if text.trim_start().starts_with('{') {
+        serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?
+    } else {
+        // Without the budget for untrusted input: the dump of a whole cluster is larger.
+        let options = serde_saphyr::options! { budget: None, with_snippet: false };
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+            // The rest of the message is advice to a caller of the library.
+            anyhow!("{}", error.to_string().split(", set DuplicateKeyPolicy").next().unwrap_or_default())
+        })?
+    };
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+fn take_apart(mut object: Value, flat: &mut Vec<Value>) {
+    let list = object["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
+    let (Some(kind), Some(items)) = (list, object.get_mut("items").and_then(Value::as_array_mut)) else {
+        flat.push(object);
+        return;
+    };
+    let items = std::mem::take(items);
+    for mut item in items {
+        // The items of a typed list, such as a PodList, leave out what the list says.
+        if let (false, Some(fields)) = (kind.is_empty(), item.as_object_mut()) {
+            fields.entry("kind").or_insert_with(|| kind.as_str().into());
+            fields.entry("apiVersion").or_insert_with(|| object["apiVersion"].clone());
+        }
+        take_apart(item, flat);
+    }
+}

@@ -1,0 +1,125 @@
+//! Match conditions: which objects the API server need not ask about, as CEL that it evaluates itself.
+//!
+//! An object is asked about where it tolerates a key of a pool's taints, tolerates every key, or names a
+//! resource of a pool; and on an update only where something changed on which a decision depends. All else
+//! the policy lets pass untouched and silent, so it need not come here at all: most pods of a cluster wait
+//! for nobody, and go on being made while gpufence is away.
+//!
+//! Written for the API server's own form of an object, in which what is null or empty is absent. Only
+//! `containers` is ever null, in a pod that has none and is refused for it. No expression may fail on what
+//! an object holds, since the failurePolicy would then decide. Where one cannot say exactly what the policy
+//! reads it says more: that costs a call, and the other way round would be a gap in the fence.
+
+use std::collections::BTreeSet;
+
+use crate::policy::{Policy, is_glob};
+
+/// A match condition of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchCondition {
+    /// The name, which an API server gives where the expression fails.
+    pub name: &'static str,
+    /// The expression. The webhook is called where those of all its conditions hold.
+    pub expression: String,
+}
+
+/// For the hook that completes pods: nothing is added to a pod that names no resource of a pool.
+#[must_use]
+pub fn of_pod_mutation(policy: &Policy) -> Vec<MatchCondition> {
+    vec![MatchCondition { name: "requests-from-a-pool", expression: requests("object", policy) }]
+}
+
+/// For the hook that judges pods.
+#[must_use]
+pub fn of_pod_validation(policy: &Policy) -> Vec<MatchCondition> {
+    let mut new = vec!["oldObject == null".to_owned(), "object.spec != oldObject.spec".to_owned()];
+    let annotations: BTreeSet<_> =
+        policy.pools().iter().filter_map(|pool| Some(pool.models.as_ref()?.annotation.as_str())).collect();
+    new.extend(annotations.into_iter().map(|annotation| {
+        let model = |object: &str| format!("{object}.metadata.?annotations[?{}].orValue('')", literal(annotation));
+        format!("{} !=\n  {}", model("object"), model("oldObject"))
+    }));
+    vec![
+        MatchCondition { name: "tolerates-or-requests-a-pool", expression: concerns("object", policy) },
+        MatchCondition { name: "is-new-or-changed", expression: new.join(" ||\n") },
+    ]
+}
+
+/// For the hook that judges workload templates, whose pods lie at one of three places.
+#[must_use]
+pub fn of_template_validation(policy: &Policy) -> Vec<MatchCondition> {
+    let template = |object: &str| {
+        format!(
+            "{object}.?spec.?template.or({object}.?spec.?jobTemplate.?spec.?template)\
+             .or({object}.?template).orValue({{}})"
+        )
+    };
+    let (new, old) = (template("object"), template("oldObject"));
+    vec![
+        MatchCondition {
+            name: "tolerates-or-requests-a-pool",
+            expression: format!("[{new}].exists(pod,\n{})", indented(&concerns("pod", policy))),
+        },
+        MatchCondition { name: "is-new-or-changed", expression: format!("oldObject == null ||\n{new} !=\n{old}") },
+    ]
+}
+
+fn concerns(pod: &str, policy: &Policy) -> String {
+    format!("{} ||\n{}", tolerates(pod, policy), requests(pod, policy))
+}
+
+/// Whether a toleration could pass a taint of a pool. One without a key passes every taint.
+fn tolerates(pod: &str, policy: &Policy) -> String {
+    let taints = policy.pools().iter().flat_map(|pool| &pool.taints);
+    let keys: BTreeSet<_> = std::iter::once("").chain(taints.map(|taint| taint.key.as_str())).collect();
+    format!("{pod}.?spec.?tolerations.orValue([]).exists(toleration, toleration.?key.orValue('') in {})", list(keys))
+}
+
+/// Whether a container names a resource of a pool. How much of it is not looked at: what is no quantity is
+/// reported as well.
+fn requests(pod: &str, policy: &Policy) -> String {
+    let patterns = policy.pools().iter().flat_map(|pool| pool.resources.written());
+    let (globs, names): (BTreeSet<_>, BTreeSet<_>) = patterns.map(String::as_str).partition(|pattern| is_glob(pattern));
+    let mut tests = Vec::new();
+    if !names.is_empty() {
+        tests.push(format!("name in {}", list(names)));
+    }
+    tests.extend(globs.into_iter().map(glob));
+    format!(
+        "[{pod}.?spec.?containers.orValue([]), {pod}.?spec.?initContainers.orValue([])].exists(containers,\n  \
+         containers != null && containers.exists(container,\n    \
+         [container.?resources.?requests, container.?resources.?limits].exists(amounts,\n      \
+         amounts.orValue({{}}).exists(name,\n        {}))))",
+        tests.join(" ||\n        ")
+    )
+}
+
+/// Whether a name matches a glob. Of any but the plainest it is asked whether the name is an extended
+/// resource's at all, which those of a pool are: that is a call too many, never a pod too few.
+fn glob(pattern: &str) -> String {
+    if let Some(prefix) = pattern.strip_suffix('*').filter(|prefix| !is_glob(prefix)) {
+        return format!("name.startsWith({})", literal(prefix));
+    }
+    if let Some(suffix) = pattern.strip_prefix('*').filter(|suffix| !is_glob(suffix)) {
+        return format!("name.endsWith({})", literal(suffix));
+    }
+    "name.contains('/')".to_owned()
+}
+
+fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    format!("[{}]", words.into_iter().map(literal).collect::<Vec<_>>().join(", "))
+}
+
+/// A string literal of CEL.
+fn literal(text: &str) -> String {
+    let escaped = text.chars().map(|letter| match letter {
+        '\'' | '\\' => format!("\\{letter}"),
+        letter if letter.is_control() => format!("\\u{:04x}", u32::from(letter)),
+        letter => letter.to_string(),
+    });
+    format!("'{}'", escaped.collect::<String>())
+}
+
+fn indented(text: &str) -> String {
+    format!("  {}", text.replace('\n', "\n  "))
+}
