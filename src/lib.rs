@@ -31,7 +31,10 @@
 //! | [`policy`] | the decision: tolerations, quantities, pools, rules, injection; pure |
 //! | [`contract`] | what may be written, and how it becomes a [`policy::Policy`] |
 //! | [`review`] | the form of an AdmissionReview, bytes to bytes |
+//! | [`manifest`] | every object of an installation, rendered from the contract; pure |
 //! | [`server`] | HTTPS and the plain listener: limits, deadlines, certificates, drain |
+//! | [`certificate`] | our own CA: its leaves, its rotation, what an API server makes of a chain; pure |
+//! | [`cluster`] | everything that is said to an API server: watches, registrations, dry runs |
 //! | [`lifecycle`] | readiness, shutdown, background tasks |
 //! | [`telemetry`] | the log and the metrics: every name and label |
 //! | [`report`] | verdicts as text and JSON |
@@ -43,17 +46,23 @@
 //!   cannot fail; what it could not read is data in the decision.
 //! - Only `contract` makes a [`policy::Policy`], so an invalid one cannot exist.
 //! - Only `review` knows the form of an AdmissionReview; it knows nothing of HTTP but two status codes.
-//! - `server` never looks into a body, and nothing on its path from request to answer waits on anything but
-//!   the client.
-//! - The library without the feature `server` is `policy`, `contract` and `review` alone. A test holds who
-//!   may import whom.
+//! - `server` never looks into a body. Nothing on its path from request to answer waits on anything but the
+//!   client, and once, for a short time, on the labels of a namespace that an answer would rest on and that
+//!   are not known.
+//! - The library without the feature `server` is `policy`, `contract`, `review` and `manifest` alone. A test
+//!   holds who may import whom.
 
 pub mod contract;
+pub mod manifest;
 pub mod policy;
 pub mod review;
 
 #[cfg(feature = "server")]
+pub mod certificate;
+#[cfg(feature = "server")]
 pub mod cli;
+#[cfg(feature = "server")]
+pub mod cluster;
 #[cfg(feature = "server")]
 pub mod lifecycle;
 #[cfg(feature = "server")]

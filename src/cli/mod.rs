@@ -1,15 +1,22 @@
 //! The command line: one file a subcommand, one meaning for each exit code.
 
+mod arm;
 mod config;
+mod contract_file;
+mod controller;
+mod documents;
+mod installation;
+mod live;
 mod manifests;
 mod review;
 mod serve;
+mod verify;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::contract::{Contract, ContractError};
 
@@ -40,6 +47,20 @@ enum Command {
     Serve(serve::Serve),
     Review(review::Review),
     Config(config::Config),
+    Manifests(manifests::Manifests),
+    Verify(verify::Verify),
+    Arm(arm::Arm),
+    Disarm(arm::Disarm),
+    Controller(controller::Controller),
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
 }
 
 /// Why a command did not do what it should; decides the exit code.
@@ -75,6 +96,11 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(config.as_deref()),
         Command::Review(review) => review.run(config.as_deref()),
         Command::Config(command) => command.run(config.as_deref()),
+        Command::Manifests(command) => command.run(config.as_deref()),
+        Command::Verify(command) => command.run(config.as_deref()),
+        Command::Arm(command) => command.run(),
+        Command::Disarm(command) => command.run(),
+        Command::Controller(command) => command.run(config.as_deref()),
     };
     let (failure, code) = match outcome {
         Ok(Success::Clean) => return ExitCode::SUCCESS,
@@ -88,10 +114,14 @@ pub fn run() -> ExitCode {
 
 /// The contract in force: the built-in one, the file and the environment.
 fn load_contract(file: Option<&std::path::Path>) -> Result<Contract, ContractError> {
-    // Names that are not Unicode cannot be ours.
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    Contract::load(file, environment)
+    Contract::load(file, environment())
+}
+
+/// The environment of the process. Names that are not Unicode cannot be ours.
+fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+        .collect()
 }
 
 /// Writes to the standard output. That whoever read it has gone, such as `head`, changes nothing of what

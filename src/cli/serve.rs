@@ -5,77 +5,172 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use clap::Args;
+use tokio::sync::watch;
 
-use super::{Failure, Success, load_contract};
+use super::contract_file::{self, ContractFile, Loaded};
+use super::live::{Live, managed_identity};
+use super::{Failure, Success, environment, load_contract};
 use crate::contract::{self, Contract, TlsVersion};
 use crate::lifecycle::{Readiness, Shutdown, Tasks};
-use crate::policy::NoFacts;
-use crate::server::tls::{TlsSource, sha256};
-use crate::server::{self, App, Options};
-use crate::telemetry::log::{self, LogFormat};
+use crate::manifest::names;
+use crate::policy::{Facts, Policy};
+use crate::server::tls::TlsSource;
+use crate::server::{self, App, NamespaceLookup, Options, Policies};
+use crate::telemetry::log::{self, Level, LogFormat};
 use crate::telemetry::metrics::Metrics;
 
 /// Serve the admission webhook
 ///
-/// Answers POST /mutate and /validate over HTTPS (server.listen), and /livez, /readyz and /metrics over
-/// plain HTTP (server.metrics). SIGTERM ends it once every request in flight is answered. All settings are
-/// in the contract: see `gpufence config`.
+/// Answers POST /mutate and /validate over HTTPS (server.listen), the same below /audit in audit mode
+/// whatever the contract says, and /livez, /readyz, /metrics and /certificate over plain HTTP
+/// (server.metrics). SIGTERM ends it once every request in flight is answered. All settings are in the
+/// contract: see `gpufence config`. A changed contract file is in force within seconds.
+///
+/// An API server is spoken to only where the contract selects namespaces by their labels, or the TLS source is
+/// managed: that of the pod's own cluster, or of the kubeconfig.
 #[derive(Debug, Args)]
-pub(super) struct Serve {}
+pub(super) struct Serve {
+    /// The namespace of the installation, for the TLS source managed
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = names::NAMESPACE)]
+    namespace: String,
+}
 
 impl Serve {
-    #[expect(clippy::unused_self, reason = "every subcommand runs itself, and this one has no options yet")]
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
-        let contract = load_contract(file)?;
-        log::init(log_format(contract.log.format), &contract.log.level)
-            .map_err(|error| Failure::Input(error.into()))?;
+        let (file, loaded) = match file {
+            Some(path) => ContractFile::open(path, environment()).map(|(file, loaded)| (Some(file), loaded))?,
+            None => (None, Loaded::of(load_contract(None)?).map_err(Failure::Other)?),
+        };
+        let log = &loaded.contract.log;
+        let level = log::init(log_format(log.format), &log.level).map_err(|error| Failure::Input(error.into()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::Other(error.into()))?;
-        runtime.block_on(serve(contract, file)).map_err(Failure::Other)?;
+        runtime.block_on(serve(file, loaded, level, self.namespace)).map_err(Failure::Other)?;
         Ok(Success::Clean)
     }
 }
 
-async fn serve(contract: Contract, file: Option<&Path>) -> anyhow::Result<()> {
-    let hash = sha256(contract.to_yaml()?.as_bytes());
-    let Contract { policy, server, tls, log: _ } = contract;
-    let metrics = Metrics::new();
-    metrics.contract_in_force(&hash, policy.mode().as_str());
+async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespace: String) -> anyhow::Result<()> {
+    let metrics = Arc::new(Metrics::new());
+    metrics.contract_in_force(&loaded.sha256, loaded.mode(), contract_file::now());
+    let contract = &loaded.contract;
     tracing::info!(
-        contract = file.map_or_else(|| "built-in".to_owned(), |file| file.display().to_string()),
-        contract_sha256 = hash,
-        mode = policy.mode().as_str(),
-        pools = policy.pools().len(),
+        contract = file.as_ref().map_or_else(|| "built-in".to_owned(), |file| file.path().display().to_string()),
+        contract_sha256 = loaded.sha256,
+        mode = loaded.mode(),
+        pools = contract.policy.pools().len(),
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
-    for pool in policy.pools().iter().filter(|pool| pool.namespaces.selector.is_some()) {
-        tracing::warn!(
-            pool = pool.name,
-            "the labels of namespaces are not known: the pool's selector allows nobody, and only its names count"
-        );
-    }
-    let options = Options {
-        listen: server.listen,
-        metrics: server.metrics,
-        drain: server.drain,
-        tls12: tls.minimum == TlsVersion::V1_2,
-        tls: match tls.source {
-            contract::TlsSource::SelfSigned { names } => TlsSource::SelfSigned { names },
-            contract::TlsSource::Files { cert, key } => TlsSource::Files { cert, key },
-        },
-    };
-    let app = App { policy: ArcSwap::from_pointee(policy), facts: Arc::new(NoFacts), metrics: Arc::new(metrics) };
     let shutdown = Shutdown::new();
     let readiness = Readiness::new(&shutdown);
-    server::run(options, Arc::new(app), readiness, shutdown, Tasks::new()).await?;
+    let mut tasks = Tasks::new();
+    let live = Arc::new(Live::default());
+    let options = Options {
+        listen: contract.server.listen,
+        metrics: contract.server.metrics,
+        drain: contract.server.drain,
+        tls12: contract.tls.minimum == TlsVersion::V1_2,
+        tls: match contract.tls.source.clone() {
+            contract::TlsSource::SelfSigned { names } => TlsSource::SelfSigned { names },
+            contract::TlsSource::Files { cert, key } => TlsSource::Files { cert, key },
+            contract::TlsSource::Managed => {
+                let client = live.client().await?.clone();
+                let (identity, follow) = managed_identity(client, namespace, &readiness, Arc::clone(&metrics))?;
+                tasks.spawn("certificate", async { Err::<(), _>(follow.await) });
+                TlsSource::Provided(identity)
+            }
+        },
+    };
+    let app = Arc::new(App {
+        policies: ArcSwap::from_pointee(Policies::new(contract.policy.clone())),
+        facts: Arc::clone(&live) as Arc<dyn Facts>,
+        lookup: Some(Arc::clone(&live) as Arc<dyn NamespaceLookup>),
+        metrics: Arc::clone(&metrics),
+    });
+    // A contract that asks for more of the cluster than the first did is heard of here.
+    let (policies, in_force) = watch::channel(Arc::new(contract.policy.clone()));
+    let labels = if contract.policy.reads_namespace_labels() {
+        live.client().await?;
+        Some(readiness.handle("labels of namespaces"))
+    } else {
+        None
+    };
+    tasks.spawn("namespace labels", live.follow(in_force, labels, Arc::clone(&metrics)));
+    // Lives as long as the process, file or not: who watches the policies must not be told of an end.
+    let reload = Reload { started: loaded.contract, level, app: Arc::clone(&app), policies };
+    match file {
+        Some(file) => {
+            let follow = file.follow(metrics, move |loaded| reload.apply(loaded.contract));
+            tasks.spawn("contract reload", async { Err::<(), _>(follow.await) });
+            server::run(options, app, readiness, shutdown, tasks).await?;
+        }
+        None => {
+            server::run(options, app, readiness, shutdown, tasks).await?;
+            drop(reload);
+        }
+    }
     tracing::info!("ended");
     Ok(())
 }
 
-fn log_format(format: contract::LogFormat) -> LogFormat {
+/// What a changed contract takes effect on.
+#[derive(Debug)]
+struct Reload {
+    /// The contract that the process was started with.
+    started: Contract,
+    level: Level,
+    app: Arc<App>,
+    /// Every policy that was put in force, the last one first to be seen.
+    policies: watch::Sender<Arc<Policy>>,
+}
+
+impl Reload {
+    fn apply(&self, contract: Contract) {
+        let fixed = fixed(&self.started, &contract);
+        if !fixed.is_empty() {
+            tracing::warn!(keys = fixed.join(", "), "these keys of the contract take effect at the next start");
+        }
+        if let Err(error) = self.level.set(&contract.log.level) {
+            tracing::error!(%error, "the log's level stays as it was");
+        }
+        self.app.policies.store(Arc::new(Policies::new(contract.policy.clone())));
+        self.policies.send_replace(Arc::new(contract.policy));
+    }
+}
+
+/// The keys in which two contracts differ and that count at the start alone: sockets are open, and TLS and
+/// the log are set up.
+fn fixed(started: &Contract, now: &Contract) -> Vec<&'static str> {
+    let files = |contract: &Contract| match &contract.tls.source {
+        contract::TlsSource::Files { cert, key } => Some((cert.clone(), key.clone())),
+        contract::TlsSource::SelfSigned { .. } | contract::TlsSource::Managed => None,
+    };
+    let names = |contract: &Contract| match &contract.tls.source {
+        contract::TlsSource::SelfSigned { names } => Some(names.clone()),
+        contract::TlsSource::Files { .. } | contract::TlsSource::Managed => None,
+    };
+    let source = |contract: &Contract| std::mem::discriminant(&contract.tls.source);
+    let same_source = source(started) == source(now);
+    let cert = |contract| files(contract).map(|(cert, _)| cert);
+    let key = |contract| files(contract).map(|(_, key)| key);
+    let differ = [
+        ("server.listen", started.server.listen != now.server.listen),
+        ("server.metrics", started.server.metrics != now.server.metrics),
+        ("server.drain", started.server.drain != now.server.drain),
+        ("tls.source", !same_source),
+        ("tls.cert", same_source && cert(started) != cert(now)),
+        ("tls.key", same_source && key(started) != key(now)),
+        ("tls.names", same_source && names(started) != names(now)),
+        ("tls.minimum", started.tls.minimum != now.tls.minimum),
+        ("log.format", started.log.format != now.log.format),
+    ];
+    differ.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
+}
+
+pub(super) fn log_format(format: contract::LogFormat) -> LogFormat {
     match format {
         contract::LogFormat::Auto => LogFormat::Auto,
         contract::LogFormat::Text => LogFormat::Text,

@@ -99,6 +99,7 @@ fn modules_import_only_whom_they_may() {
         "cluster",
         "contract",
         "lifecycle",
+        "manifest",
         "policy",
         "report",
         "review",
@@ -114,6 +115,7 @@ fn modules_import_only_whom_they_may() {
         ("audit", &["policy", "telemetry"]),
         ("report", &["audit", "policy"]),
         ("contract", &["policy"]),
+        ("manifest", &["contract", "policy"]),
         ("review", &["policy"]),
         ("policy", &[]),
         ("lifecycle", &[]),
@@ -130,7 +132,7 @@ fn modules_import_only_whom_they_may() {
             assert!(allowed.contains(&import.as_str()), "src/{} imports {import}", source.path);
         }
     }
-    for module in ["policy", "contract", "review", "server", "lifecycle", "telemetry", "report", "cli"] {
+    for module in ["policy", "contract", "review", "server", "lifecycle", "telemetry", "report", "manifest", "cli"] {
         assert!(seen.contains(module), "{module} is gone");
     }
 }
@@ -182,7 +184,7 @@ fn the_wire_knows_no_http_and_the_core_no_shell() {
     for source in sources() {
         let banned: &[&str] = match source.module.as_str() {
             "review" => &["axum::", "hyper::", "http::", "tokio::", "tracing::", "std::fs", "std::env", "std::time"],
-            "contract" | "report" => &["axum::", "hyper::", "tokio::", "tracing::", "std::env"],
+            "contract" | "report" | "manifest" => &["axum::", "hyper::", "tokio::", "tracing::", "std::env"],
             _ => &[],
         };
         for name in banned {

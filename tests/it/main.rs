@@ -11,14 +11,24 @@ mod audit_mode;
 mod bad_input;
 /// The built binary, and a caller that behaves as kube-apiserver does.
 mod binary;
+/// What a developer makes to serve with.
+mod certificate;
 /// The subcommands, as the built binary runs them.
 mod command_line;
 /// Faults of a contract, and how its layers lie over each other.
 mod contract;
+/// The server in this process, with parts that the binary takes from a cluster.
+mod embedded;
 /// Our answers and patches against the API server's recorded verdicts.
 mod encoder;
+/// What is rendered for a cluster.
+mod manifests;
+/// What the rendered match conditions keep from the webhooks, evaluated beside the decision.
+mod match_conditions;
 /// What people read, word for word.
 mod messages;
+/// Decisions that depend on the labels of namespaces, known, unknown and looked up.
+mod namespace_labels;
 /// Objects from the wild, judged as the API server would.
 mod objects;
 /// Decisions that no recorded object shows.
@@ -27,6 +37,8 @@ mod policy;
 mod properties;
 /// Quantities against apimachinery's own outcome.
 mod quantities;
+/// The contract's file, changed while the binary serves.
+mod reload;
 /// Signals, the drain, and certificate files that change.
 mod shutdown;
 /// What several topics share.

@@ -1,0 +1,72 @@
+//! What the subcommands that speak to a cluster share: the names of an installation, and what its contract
+//! wants of it.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Hooks, Installation, Intent, Probe, pods};
+use crate::manifest::conditions::{self, MatchCondition};
+use crate::manifest::names;
+use crate::policy::{Action, NoFacts, Policy};
+use crate::review::{self, Webhook};
+
+/// The installation in a namespace, by the names that its manifests have.
+pub(super) fn installation(namespace: &str) -> Installation {
+    Installation {
+        namespace: namespace.to_owned(),
+        probe_namespace: names::probe_namespace(namespace),
+        authority: names::CA_SECRET.to_owned(),
+        lease: names::CONTROLLER.to_owned(),
+        name: names::INSTANCE.to_owned(),
+        replicas: format!(
+            "{}={},{}={}",
+            names::NAME_LABEL,
+            names::INSTANCE,
+            names::COMPONENT_LABEL,
+            names::WEBHOOK_COMPONENT
+        ),
+        hooks: Hooks { validate: names::PODS_VALIDATE_HOOK.to_owned(), mutate: names::PODS_MUTATE_HOOK.to_owned() },
+        target_annotation: names::FAILURE_POLICY_ANNOTATION.to_owned(),
+        audit_path: "/audit/".to_owned(),
+    }
+}
+
+/// What the contract wants of the installation.
+pub(super) fn intent(policy: &Policy, installation: &Installation) -> Intent {
+    let by_name = |conditions: Vec<MatchCondition>| {
+        conditions.into_iter().map(|condition| (condition.name.to_owned(), condition.expression)).collect()
+    };
+    let match_conditions = [
+        (names::PODS_MUTATE_HOOK, conditions::of_pod_mutation(policy)),
+        (names::PODS_VALIDATE_HOOK, conditions::of_pod_validation(policy)),
+        (names::TEMPLATES_VALIDATE_HOOK, conditions::of_template_validation(policy)),
+    ];
+    Intent {
+        enforces_everywhere: policy.enforces_everywhere(),
+        probe: probe(policy, &installation.probe_namespace),
+        match_conditions: match_conditions.map(|(hook, conditions)| (hook.to_owned(), by_name(conditions))).into(),
+    }
+}
+
+/// A pod that the contract refuses in the namespace, with the rule that does: found by asking the policy, as
+/// the webhook will.
+fn probe(policy: &Policy, namespace: &str) -> Option<Probe> {
+    let refused = |pod: Value| {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "probe",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "operation": "CREATE",
+                "namespace": namespace,
+                "userInfo": {},
+                "object": pod,
+            },
+        });
+        let body = review.to_string();
+        let judged = review::examine(policy, &NoFacts, Webhook::Validate, body.as_bytes()).ok()?;
+        let denial = judged.decision.findings.iter().find(|finding| finding.action == Action::Deny)?;
+        Some(Probe { pod, rule: denial.rule.id().to_owned() })
+    };
+    policy.pools().iter().find_map(|pool| refused(pods::tolerating(namespace, pool)))
+}

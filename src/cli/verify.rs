@@ -1,0 +1,119 @@
+//! `gpufence verify`: the acceptance test of an installation.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::installation::{installation, intent};
+use super::{Failure, Output, Success, load_contract, print};
+use crate::cluster::verify::{Check, Expectation, Outcome, verify};
+use crate::cluster::{self, Installation};
+use crate::contract::Contract;
+use crate::manifest::names;
+use crate::server::tls::sha256;
+
+/// Check a live installation, as a dry run
+///
+/// Asks the cluster of the current kubeconfig context as its users do: whether both webhooks are registered,
+/// every replica serves a certificate that API servers accept and the contract that the cluster holds, an
+/// ordinary pod passes untouched, a pod with a GPU toleration is refused where it should be, a GPU pod gets
+/// exactly its toleration and nodeSelector, and the GPU nodes carry label and taint. Nothing is stored and
+/// nothing changed. Exits 1 where a check failed.
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// The namespace of the installation
+    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
+    namespace: String,
+
+    /// A namespace in which an ordinary pod is tried
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    ordinary_namespace: String,
+
+    /// A namespace in which a GPU pod is tried [default: the first that the contract allows]
+    #[arg(long, value_name = "NAME")]
+    gpu_namespace: Option<String>,
+
+    /// How the checklist is printed
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+impl Verify {
+    /// With a file, that contract is what should be served; otherwise it is the one in the cluster.
+    pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::Other(error.into()))?;
+        let checks = runtime.block_on(self.check(file))?;
+        let failed = checks.iter().any(|check| check.outcome == Outcome::Failed);
+        print(&match self.output {
+            Output::Text => text(&checks),
+            Output::Json => format!("{:#}\n", json!({"passed": !failed, "checks": checks})),
+        })?;
+        Ok(if failed { Success::Findings } else { Success::Clean })
+    }
+
+    async fn check(&self, file: Option<&Path>) -> Result<Vec<Check>, Failure> {
+        let installation = installation(&self.namespace);
+        let client = cluster::connect().await.map_err(|error| Failure::Input(error.into()))?;
+        let contract = match file {
+            Some(_) => load_contract(file)?,
+            None => in_cluster(&client, &installation).await?,
+        };
+        let yaml = contract.to_yaml().map_err(|error| Failure::Other(error.into()))?;
+        let intent = intent(&contract.policy, &installation);
+        let expected = Expectation {
+            policy: &contract.policy,
+            contract_sha256: &sha256(yaml.as_bytes()),
+            intent: &intent,
+            ordinary_namespace: &self.ordinary_namespace,
+            gpu_namespace: self.gpu_namespace.as_deref(),
+        };
+        Ok(verify(&client, &installation, &expected).await)
+    }
+}
+
+/// The contract in the ConfigMap of the installation.
+async fn in_cluster(client: &Client, installation: &Installation) -> Result<Contract, Failure> {
+    let Installation { namespace, name, .. } = installation;
+    let place = format!("ConfigMap {name} in the namespace {namespace}");
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let found =
+        maps.get_opt(name).await.with_context(|| format!("the {place} cannot be read")).map_err(Failure::Other)?;
+    let text = found.and_then(|map| map.data?.remove(names::CONTRACT_KEY)).ok_or_else(|| {
+        Failure::Other(anyhow!(
+            "there is no {place} with the key {}: gpufence is not installed there; kubectl apply what `gpufence manifests` \
+             prints, or name another namespace with --namespace",
+            names::CONTRACT_KEY
+        ))
+    })?;
+    Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), [])?)
+}
+
+fn text(checks: &[Check]) -> String {
+    let mut text = String::new();
+    for Check { outcome, message, hint, .. } in checks {
+        let mark = match outcome {
+            Outcome::Passed => "ok  ",
+            Outcome::Failed => "FAIL",
+            Outcome::Skipped => "skip",
+        };
+        text.push_str(&format!("{mark}  {message}\n"));
+        if let Some(hint) = hint {
+            text.push_str(&format!("      hint: {hint}\n"));
+        }
+    }
+    let count = |wanted| checks.iter().filter(|check| check.outcome == wanted).count();
+    text.push_str(&format!(
+        "\n{} passed, {} failed, {} skipped\n",
+        count(Outcome::Passed),
+        count(Outcome::Failed),
+        count(Outcome::Skipped)
+    ));
+    text
+}

@@ -1,0 +1,153 @@
+//! The Kubernetes shell: the only place that speaks to an API server.
+//!
+//! Owns what is read from the cluster and what is kept right in it. It knows nothing of
+//! `AdmissionReview`s, and the little that it knows of the policy comes to it as plain data
+//! ([`Intent`], [`Probe`]).
+//!
+//! | module | owns | used by |
+//! | --- | --- | --- |
+//! | `namespaces` | the labels of namespaces, watched | `serve` |
+//! | `leaf` | the certificate that a replica makes for itself from the CA in a Secret | `serve` |
+//! | `lease` | which controller leads | `controller` |
+//! | `authority` | the Secret with the CA | `controller`, `serve` |
+//! | `registrations` | both webhook configurations: caBundle and failurePolicy, nothing else of them | `controller`, `arm` |
+//! | `replicas` | the webhook's pods and the certificates that they serve | `controller`, `verify` |
+//! | `probe` | a dry run through the API server that the webhook must refuse | `controller`, `verify` |
+//! | [`pods`] | the pods of dry runs | `controller`, `verify` |
+//! | `controller` | one look at all of these, and what follows from it | `controller` |
+//! | `verify` | the acceptance test of an installation | `verify` |
+
+mod authority;
+pub mod controller;
+mod leaf;
+mod lease;
+mod namespaces;
+pub mod pods;
+mod probe;
+mod registrations;
+mod replicas;
+pub mod verify;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube::{Client, Config};
+
+pub use leaf::{LeafError, follow as follow_authority};
+pub use namespaces::Namespaces;
+pub use probe::Probe;
+pub use registrations::{Armed, FailurePolicy, RegistrationError, set_target};
+
+/// The names that an installation has in the cluster. They come from what rendered its manifests, so that
+/// the two cannot disagree.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    /// The namespace of everything but the registrations.
+    pub namespace: String,
+    /// The namespace in which dry runs are made.
+    pub probe_namespace: String,
+    /// The Secret with the CA.
+    pub authority: String,
+    /// The Lease by which one controller leads.
+    pub lease: String,
+    /// The name of both webhook configurations, and of the Service that they call.
+    pub name: String,
+    /// The labels of the webhook's pods, as `kubectl --selector` takes them.
+    pub replicas: String,
+    /// The webhook whose failurePolicy is armed, of each configuration.
+    pub hooks: Hooks,
+    /// The annotation of a configuration that names its target failurePolicy.
+    pub target_annotation: String,
+    /// The beginning of the paths under which the webhook only audits.
+    pub audit_path: String,
+}
+
+/// The webhooks that judge and complete pods.
+#[derive(Debug, Clone)]
+pub struct Hooks {
+    /// The validating one.
+    pub validate: String,
+    /// The mutating one.
+    pub mutate: String,
+}
+
+impl Installation {
+    /// The name under which API servers call the webhook, and which its certificate must have.
+    #[must_use]
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+
+    /// Every name that the webhook may be called by inside the cluster.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        let Self { name, namespace, .. } = self;
+        vec![
+            self.server_name(),
+            format!("{name}.{namespace}.svc.cluster.local"),
+            format!("{name}.{namespace}"),
+            name.clone(),
+        ]
+    }
+}
+
+/// For each webhook the match conditions that a contract leads to, by name.
+pub type MatchConditions = BTreeMap<String, BTreeMap<String, String>>;
+
+/// What the controller should bring about, from the contract in force.
+#[derive(Debug, Clone)]
+pub struct Intent {
+    /// Whether the contract enforces in every namespace. Only then may an outage of the webhook be allowed to
+    /// refuse a pod.
+    pub enforces_everywhere: bool,
+    /// A pod that the contract refuses in the probe's namespace; none where it refuses none there.
+    pub probe: Option<Probe>,
+    /// What the API server may keep from the webhooks. Those in the registrations come with the manifests; a contract
+    /// that was changed without them leaves them behind.
+    pub match_conditions: MatchConditions,
+}
+
+/// Why there is no API server to speak to.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Neither a kubeconfig nor the service account of a pod.
+    #[error(
+        "no cluster to speak to: found neither a kubeconfig (KUBECONFIG or ~/.kube/config) nor the service account \
+         of a pod"
+    )]
+    Config(#[source] kube::config::InferConfigError),
+    /// The client cannot be set up.
+    #[error("cannot use the cluster's configuration")]
+    Client(#[source] kube::Error),
+}
+
+/// A client for the cluster of the kubeconfig or, in a pod, for its own.
+pub async fn connect() -> Result<Client, ConnectError> {
+    let config = Config::infer().await.map_err(ConnectError::Config)?;
+    Client::try_from(config).map_err(ConnectError::Client)
+}
+
+/// What an API server's error says, without the struct around it.
+pub(crate) struct Said<'a>(pub(crate) &'a kube::Error);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            kube::Error::Api(status) => write!(f, "{} (code {})", status.message, status.code),
+            other => {
+                write!(f, "{other}")?;
+                let mut source = std::error::Error::source(other).and_then(std::error::Error::source);
+                while let Some(cause) = source {
+                    write!(f, ": {cause}")?;
+                    source = cause.source();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether the API server answered with this code.
+pub(crate) fn has_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}

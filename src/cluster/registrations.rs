@@ -1,0 +1,332 @@
+//! Both webhook configurations, and the two things of them that are kept here: caBundle and failurePolicy.
+//!
+//! Everything else in them belongs to whoever applied the manifests. Each write is a JSON patch of single
+//! fields that tests first whether the configuration is still the one that was read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::{Installation, MatchConditions, Said, has_code};
+
+/// What a failing call to a webhook means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// The request goes on without it.
+    Ignore,
+    /// The request is refused.
+    Fail,
+}
+
+impl FailurePolicy {
+    /// As in a webhook configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::Fail => "Fail",
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        [Self::Ignore, Self::Fail].into_iter().find(|policy| policy.as_str() == text)
+    }
+}
+
+impl fmt::Display for FailurePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which of the two configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Validating,
+    Mutating,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Validating, Self::Mutating];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    /// The label of a metric.
+    pub(super) const fn webhook(self) -> &'static str {
+        match self {
+            Self::Validating => "validate",
+            Self::Mutating => "mutate",
+        }
+    }
+
+    fn resource(self) -> ApiResource {
+        match self {
+            Self::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+            Self::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        }
+    }
+}
+
+/// Why a configuration is not as it should be, or could not be made so.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// There is none.
+    #[error("there is no {kind} {name}; apply the output of `gpufence manifests`")]
+    Missing {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// It has no webhook of the name.
+    #[error("the {kind} {name} has no webhook {hook}; apply the output of `gpufence manifests`")]
+    NoHook {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The webhook that it should have.
+        hook: String,
+    },
+    /// The API server did not do it.
+    #[error("{kind} {name}: {}", Said(.source))]
+    Api {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        source: kube::Error,
+    },
+}
+
+/// One webhook of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hook {
+    pub(super) name: String,
+    /// The path at which the Service is called; empty for another way of calling.
+    pub(super) path: String,
+    /// Whether it calls this installation's Service.
+    pub(super) is_ours: bool,
+    /// What the API server verifies the webhook's certificate by; empty where nothing is given.
+    pub(super) ca_bundle: Vec<u8>,
+    pub(super) failure_policy: FailurePolicy,
+    /// The match conditions by name; none where the API server asks about everything.
+    conditions: BTreeMap<String, String>,
+}
+
+/// A configuration as it is in the cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Registration {
+    pub(super) kind: Kind,
+    name: String,
+    resource_version: String,
+    pub(super) hooks: Vec<Hook>,
+    /// The webhook that judges or completes pods.
+    pod_hook: usize,
+    /// What the annotation asks for; without it or with another word Ignore, which harms nobody.
+    pub(super) target: FailurePolicy,
+    audit_path: String,
+}
+
+impl Registration {
+    /// Reads a configuration.
+    pub(super) async fn read(
+        client: &Client,
+        installation: &Installation,
+        kind: Kind,
+    ) -> Result<Self, RegistrationError> {
+        let name = installation.name.clone();
+        let fault = |source| RegistrationError::Api { kind: kind.name(), name: name.clone(), source };
+        let found = api(client, kind).get_opt(&name).await.map_err(fault)?;
+        let Some(found) = found else {
+            return Err(RegistrationError::Missing { kind: kind.name(), name });
+        };
+        let wanted = match kind {
+            Kind::Validating => &installation.hooks.validate,
+            Kind::Mutating => &installation.hooks.mutate,
+        };
+        let hooks: Vec<_> =
+            found.data["webhooks"].as_array().into_iter().flatten().map(|hook| read_hook(hook, installation)).collect();
+        let Some(pod_hook) = hooks.iter().position(|hook| hook.name == *wanted) else {
+            return Err(RegistrationError::NoHook { kind: kind.name(), name, hook: wanted.clone() });
+        };
+        let annotations = found.metadata.annotations.unwrap_or_default();
+        let target = annotations.get(&installation.target_annotation).and_then(|text| FailurePolicy::read(text));
+        Ok(Self {
+            kind,
+            name,
+            resource_version: found.metadata.resource_version.unwrap_or_default(),
+            hooks,
+            pod_hook,
+            target: target.unwrap_or(FailurePolicy::Ignore),
+            audit_path: installation.audit_path.clone(),
+        })
+    }
+
+    /// The webhook that judges or completes pods.
+    pub(super) fn pod_hook(&self) -> &Hook {
+        &self.hooks[self.pod_hook]
+    }
+
+    /// Whether the webhook is called in the way that only audits.
+    pub(super) fn is_audit_only(&self) -> bool {
+        self.pod_hook().path.starts_with(&self.audit_path)
+    }
+
+    /// The caBundle of each webhook that calls the installation.
+    pub(super) fn bundles(&self) -> impl Iterator<Item = &[u8]> {
+        self.hooks.iter().filter(|hook| hook.is_ours).map(|hook| hook.ca_bundle.as_slice())
+    }
+
+    /// The first webhook of ours whose match conditions are those of another contract: what they keep from it
+    /// is not what this contract wants to be kept. One without any is asked about everything, and fine.
+    pub(super) fn stale_hook(&self, wanted: &MatchConditions) -> Option<&str> {
+        let is_stale = |hook: &&Hook| {
+            !hook.conditions.is_empty() && wanted.get(&hook.name).is_some_and(|wanted| *wanted != hook.conditions)
+        };
+        self.hooks.iter().filter(|hook| hook.is_ours).find(is_stale).map(|hook| hook.name.as_str())
+    }
+
+    /// The change that gives the webhooks of ours other bundles, each from the one that it has. Empty where
+    /// nothing is to be done.
+    pub(super) fn with_bundles(&self, other: &impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<Value> {
+        self.change("clientConfig/caBundle", |hook| {
+            let other = hook.is_ours.then(|| other(&hook.ca_bundle))??;
+            Some(json!(STANDARD.encode(other)))
+        })
+    }
+
+    /// The change that sets the failurePolicy of the webhook for pods. Empty where nothing is to be done.
+    pub(super) fn with_failure_policy(&self, policy: FailurePolicy) -> Vec<Value> {
+        let name = &self.pod_hook().name;
+        self.change("failurePolicy", |hook| {
+            (hook.name == *name && hook.failure_policy != policy).then(|| json!(policy.as_str()))
+        })
+    }
+
+    fn change(&self, field: &str, value: impl Fn(&Hook) -> Option<Value>) -> Vec<Value> {
+        let hooks = self.hooks.iter().enumerate().filter_map(|(index, hook)| Some((index, hook, value(hook)?)));
+        hooks
+            .flat_map(|(index, hook, value)| {
+                [
+                    json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": hook.name}),
+                    // Adds as well as replaces.
+                    json!({"op": "add", "path": format!("/webhooks/{index}/{field}"), "value": value}),
+                ]
+            })
+            .collect()
+    }
+
+    /// Makes a change. Whether it was made: not where the configuration was changed meanwhile, which the next
+    /// look will see.
+    pub(super) async fn apply(&self, client: &Client, mut operations: Vec<Value>) -> Result<bool, RegistrationError> {
+        // A controller that slept must not undo what another did since.
+        let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version});
+        operations.insert(0, version);
+        match patch(client, self.kind, &self.name, operations).await {
+            Ok(()) => Ok(true),
+            // 422 is a test that failed.
+            Err(error) if has_code(&error, 409) || has_code(&error, 422) => Ok(false),
+            Err(source) => Err(RegistrationError::Api { kind: self.kind.name(), name: self.name.clone(), source }),
+        }
+    }
+}
+
+/// What [`set_target`] did to a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Armed {
+    /// The configuration's kind.
+    pub kind: &'static str,
+    /// The failurePolicy that it has now.
+    pub now: FailurePolicy,
+    /// The one that the controller brings about once it is safe.
+    pub target: FailurePolicy,
+}
+
+/// Sets what the controller aims at. Ignore takes effect at once, with or without a controller; Fail when the
+/// controller has seen a dry run refused. The mutating webhook is only ever disarmed here: it fails open
+/// unless its manifest says otherwise.
+///
+/// # Errors
+/// Where a configuration is missing or cannot be changed. The others are changed all the same.
+pub async fn set_target(
+    client: &Client,
+    installation: &Installation,
+    target: FailurePolicy,
+) -> Result<Vec<Armed>, RegistrationError> {
+    let kinds: &[Kind] = match target {
+        FailurePolicy::Ignore => &Kind::ALL,
+        FailurePolicy::Fail => &[Kind::Validating],
+    };
+    let mut done = Vec::new();
+    let mut failed = None;
+    for kind in kinds {
+        match set_one(client, installation, *kind, target).await {
+            Ok(armed) => done.push(armed),
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(done), Err)
+}
+
+async fn set_one(
+    client: &Client,
+    installation: &Installation,
+    kind: Kind,
+    target: FailurePolicy,
+) -> Result<Armed, RegistrationError> {
+    let registration = Registration::read(client, installation, kind).await?;
+    let now = match target {
+        FailurePolicy::Ignore => FailurePolicy::Ignore,
+        FailurePolicy::Fail => registration.pod_hook().failure_policy,
+    };
+    // The annotation first: a controller that looks in between must not arm again.
+    let annotation = json!({"metadata": {"annotations": {&installation.target_annotation: target.as_str()}}});
+    let fault = |source| RegistrationError::Api { kind: kind.name(), name: installation.name.clone(), source };
+    api(client, kind)
+        .patch(&installation.name, &PatchParams::default(), &Patch::Merge(annotation))
+        .await
+        .map_err(fault)?;
+    patch(client, kind, &installation.name, registration.with_failure_policy(now)).await.map_err(fault)?;
+    Ok(Armed { kind: kind.name(), now, target })
+}
+
+fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &kind.resource())
+}
+
+async fn patch(client: &Client, kind: Kind, name: &str, operations: Vec<Value>) -> Result<(), kube::Error> {
+    if operations.is_empty() {
+        return Ok(());
+    }
+    let patch = serde_json::from_value(operations.into()).map_err(kube::Error::SerdeError)?;
+    api(client, kind).patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await.map(drop)
+}
+
+fn read_hook(hook: &Value, installation: &Installation) -> Hook {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let service = &hook["clientConfig"]["service"];
+    let conditions = hook["matchConditions"].as_array().into_iter().flatten();
+    Hook {
+        name: text(&hook["name"]),
+        path: text(&service["path"]),
+        is_ours: service["name"] == installation.name && service["namespace"] == installation.namespace,
+        // What cannot be decoded the API server has refused.
+        ca_bundle: STANDARD.decode(text(&hook["clientConfig"]["caBundle"])).unwrap_or_default(),
+        // The API server's default.
+        failure_policy: FailurePolicy::read(&text(&hook["failurePolicy"])).unwrap_or(FailurePolicy::Fail),
+        conditions: conditions.map(|condition| (text(&condition["name"]), text(&condition["expression"]))).collect(),
+    }
+}
