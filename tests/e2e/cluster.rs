@@ -24,7 +24,7 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// How long etcd and the API server may take to start. It is some seconds even on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-const TOKEN: &str = "e2e-administrator";
+const TOKEN: &str = Cluster::TOKEN;
 
 const NO_CLUSTER: &str = "there is no API server to test against. Set KUBEBUILDER_ASSETS to a folder with etcd and \
                           kube-apiserver (tests/e2e/assets.sh makes one and prints it), or KUBECONFIG to the \
@@ -36,6 +36,8 @@ pub struct Cluster {
     pub runtime: Runtime,
     /// Asks as the administrator.
     pub client: Client,
+    /// How the API server is reached, where it was started here.
+    pub started: Option<Started>,
     /// The webhooks' certificates.
     pub certificates: Certificates,
     /// The host under which the API server reaches this machine.
@@ -46,6 +48,15 @@ pub struct Cluster {
     unique: AtomicUsize,
     _processes: Vec<Process>,
     _scratch_leash: Leash,
+}
+
+/// An API server that was started here.
+#[derive(Debug, Clone)]
+pub struct Started {
+    /// Its URL.
+    pub url: String,
+    /// The file with the CA of its certificate.
+    pub authority: PathBuf,
 }
 
 impl fmt::Debug for Cluster {
@@ -71,6 +82,9 @@ pub fn cluster() -> &'static Cluster {
 }
 
 impl Cluster {
+    /// The administrator's token for an API server that was started here.
+    pub const TOKEN: &str = "e2e-administrator";
+
     /// A part of a name that nothing else in the cluster has, not even of an earlier run.
     pub fn unique(&self) -> String {
         let run = self.scratch.path().file_name().unwrap().to_string_lossy().to_lowercase();
@@ -94,9 +108,14 @@ fn open() -> Cluster {
     let runtime = Runtime::new().unwrap();
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let mut processes = Vec::new();
-    let kubeconfig = match variable("KUBEBUILDER_ASSETS") {
-        Some(assets) => start(&runtime, Path::new(&assets), scratch.path(), &mut processes),
-        None if variable("KUBECONFIG").is_some() => Kubeconfig::read().unwrap_or_else(|error| panic!("{error}")),
+    let (kubeconfig, started) = match variable("KUBEBUILDER_ASSETS") {
+        Some(assets) => {
+            let started = start(&runtime, Path::new(&assets), scratch.path(), &mut processes);
+            (started.kubeconfig(TOKEN), Some(started))
+        }
+        None if variable("KUBECONFIG").is_some() => {
+            (Kubeconfig::read().unwrap_or_else(|error| panic!("{error}")), None)
+        }
         None => panic!("{NO_CLUSTER}"),
     };
     let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()));
@@ -115,6 +134,7 @@ fn open() -> Cluster {
         certificates: Certificates::make(scratch.path(), &webhook_host),
         runtime,
         client,
+        started,
         webhook_host,
         webhook_address,
         scratch,
@@ -148,7 +168,7 @@ fn webhook_host(api_server: &Uri) -> (String, IpAddr) {
 }
 
 /// Starts etcd and the API server, and waits until it is ready.
-fn start(runtime: &Runtime, assets: &Path, scratch: &Path, processes: &mut Vec<Process>) -> Kubeconfig {
+fn start(runtime: &Runtime, assets: &Path, scratch: &Path, processes: &mut Vec<Process>) -> Started {
     let binary = |name: &str| {
         let binary = assets.join(name);
         assert!(binary.is_file(), "KUBEBUILDER_ASSETS has no {}", binary.display());
@@ -195,31 +215,39 @@ fn start(runtime: &Runtime, assets: &Path, scratch: &Path, processes: &mut Vec<P
         // No controller makes the service accounts that it would demand.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--service-cluster-ip-range=10.0.0.0/24")
+        // Nothing routes a Service's address here, so that its endpoints are called themselves.
+        .arg("--enable-aggregator-routing=true")
         .arg("--allow-privileged=true");
     let mut api_server = Process::start("kube-apiserver", api_server, scratch);
-    let kubeconfig = kubeconfig(port, &scratch.join("certs/apiserver.crt"));
+    // The API server makes its own certificate, and writes it with its CA into the file.
+    let started = Started { url: format!("https://{LOOPBACK}:{port}"), authority: scratch.join("certs/apiserver.crt") };
+    let kubeconfig = started.kubeconfig(TOKEN);
     poll::until("the API server is ready", START, || {
         api_server.must_run();
         runtime.block_on(ready(&kubeconfig))
     });
     processes.push(api_server);
-    kubeconfig
+    started
 }
 
-/// The API server makes its own certificate, and writes it with its CA into the file.
-fn kubeconfig(port: u16, authority: &Path) -> Kubeconfig {
-    let text = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "e2e",
-        "clusters": [{"name": "e2e", "cluster": {
-            "server": format!("https://{LOOPBACK}:{port}"),
-            "certificate-authority": authority,
-        }}],
-        "users": [{"name": "e2e", "user": {"token": TOKEN}}],
-        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
-    });
-    Kubeconfig::from_yaml(&text.to_string()).unwrap()
+impl Started {
+    /// What a client needs that has the token.
+    pub fn kubeconfig(&self, token: &str) -> Kubeconfig {
+        Kubeconfig::from_yaml(&self.kubeconfig_text(token)).unwrap()
+    }
+
+    /// The same as a file's text: YAML, which JSON is.
+    pub fn kubeconfig_text(&self, token: &str) -> String {
+        let text = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "e2e",
+            "clusters": [{"name": "e2e", "cluster": {"server": self.url, "certificate-authority": self.authority}}],
+            "users": [{"name": "e2e", "user": {"token": token}}],
+            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+        });
+        text.to_string()
+    }
 }
 
 async fn ready(kubeconfig: &Kubeconfig) -> Result<(), String> {

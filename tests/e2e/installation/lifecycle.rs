@@ -1,0 +1,191 @@
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::api::{Patch, admin, collection};
+use crate::cluster::cluster;
+use crate::features;
+use crate::installed::{ACT, Installed, TARGET, configuration, contract, is_refused, log_line};
+use crate::poll;
+use crate::requests::{LABEL, exact_toleration, gpu, ordinary, tolerating, tolerations};
+
+#[test]
+fn one_apply_leads_to_an_armed_fence() {
+    let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let (ml, web) = (installed.namespace("ml", &json!({})), installed.namespace("web", &json!({})));
+
+    let pod = admin().create(&gpu(&ml)).quietly();
+    assert_eq!(tolerations(&pod), [exact_toleration()]);
+    assert_eq!(pod["spec"]["nodeSelector"], json!({LABEL: "nvidia"}));
+
+    for refused in [tolerating(&web), gpu(&web)] {
+        let reply = admin().create(&refused);
+        assert!(is_refused(&reply), "{reply:#?}");
+        let reply = admin().dry_run().create(&refused);
+        assert!(is_refused(&reply), "{reply:#?}");
+    }
+    let pod = admin().create(&ordinary(&web)).quietly();
+    assert_eq!(tolerations(&pod), [json!(null); 0]);
+    assert_eq!(pod["spec"].get("nodeSelector"), None);
+
+    // The mutation fails open: what it missed the validation catches.
+    let mutating = installed.configuration("mutating");
+    assert_eq!(mutating["webhooks"][0]["failurePolicy"], "Ignore");
+    assert_eq!(installed.configuration("validating")["metadata"]["annotations"][TARGET], "Fail");
+}
+
+#[test]
+fn the_other_form_of_contract_works_the_same() {
+    let mut other = contract("enforce");
+    other["pools"][0]["taints"] = json!([{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]);
+    other["pools"][0]["nodeSelector"] = json!({"accelerator": "nvidia"});
+    let Some(installed) = Installed::running(&other, &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let (ml, web) = (installed.namespace("ml", &json!({})), installed.namespace("web", &json!({})));
+    let pod = admin().create(&gpu(&ml)).quietly();
+    let exact = json!({"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"});
+    assert_eq!(tolerations(&pod), [exact.clone()]);
+    assert_eq!(pod["spec"]["nodeSelector"], json!({"accelerator": "nvidia"}));
+    let mut tolerating = ordinary(&web);
+    tolerating["spec"]["tolerations"] = json!([exact]);
+    assert!(is_refused(&admin().create(&tolerating)));
+}
+
+#[test]
+fn audit_is_never_armed_and_refuses_nothing() {
+    let Some(mut installed) = Installed::running(&contract("audit"), &[]) else { return };
+    let web = installed.namespace("web", &json!({}));
+    // Even where somebody sets both by hand, the controller takes it back.
+    let change = json!({"metadata": {"annotations": {TARGET: "Fail"}}});
+    admin().patch(Patch::Merge, &configuration("validating"), &change).stored();
+    let armed = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]);
+    admin().patch(Patch::Json, &configuration("validating"), &armed).stored();
+    installed.wait_for_failure_policy("Ignore");
+    for pod in [tolerating(&web), gpu(&web)] {
+        let stored = admin().create(&pod).quietly();
+        assert_eq!(stored["spec"].get("nodeSelector"), None);
+    }
+    installed.stop_replicas();
+    admin().create(&tolerating(&web)).quietly();
+}
+
+#[test]
+fn audit_only_watches_the_contract_that_will_be_enforced_and_back() {
+    let enforce = contract("enforce");
+    let Some(installed) = Installed::running(&enforce, &["--audit-only"]) else { return };
+    let (ml, web) = (installed.namespace("ml", &json!({})), installed.namespace("web", &json!({})));
+    admin().create(&tolerating(&web)).quietly();
+    let pod = admin().create(&gpu(&ml)).quietly();
+    assert_eq!((tolerations(&pod).len(), pod["spec"].get("nodeSelector")), (0, None));
+    assert_eq!(installed.failure_policy(), "Ignore");
+
+    installed.reapply(&enforce, &[]);
+    installed.wait_for_failure_policy("Fail");
+    assert!(is_refused(&admin().create(&tolerating(&web))));
+
+    // One apply leads back, and the controller does not arm it again.
+    let began = Instant::now();
+    installed.reapply(&enforce, &["--audit-only"]);
+    poll::until("nothing is refused any more", Duration::from_secs(5), || {
+        let reply = admin().create(&tolerating(&web));
+        if reply.code == 201 { Ok(()) } else { Err(format!("{reply:#?}")) }
+    });
+    features::tell(&format!("from enforcement to audit in {} ms", began.elapsed().as_millis()));
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(installed.failure_policy(), "Ignore");
+    admin().create(&tolerating(&web)).quietly();
+}
+
+#[test]
+fn disarm_takes_effect_at_once_and_stays() {
+    let Some(mut installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let web = installed.namespace("web", &json!({}));
+    installed.stop_replicas();
+    let reply = admin().create(&tolerating(&web));
+    assert_eq!(reply.code, 500, "{reply:#?}");
+    assert!(reply.message().contains("failed calling webhook"), "{reply:#?}");
+
+    let disarmed = installed.run(&["disarm"]);
+    assert!(disarmed.status.success(), "{disarmed:?}");
+    assert_eq!(
+        String::from_utf8(disarmed.stdout).unwrap(),
+        "ValidatingWebhookConfiguration gpufence: failurePolicy is Ignore\n\
+         MutatingWebhookConfiguration gpufence: failurePolicy is Ignore\n"
+    );
+    poll::until("pods are admitted", Duration::from_secs(5), || {
+        let reply = admin().create(&tolerating(&web));
+        if reply.code == 201 { Ok(()) } else { Err(format!("{reply:#?}")) }
+    });
+
+    // The webhook is back, and refuses again; but it is not armed before somebody says so.
+    installed.start_replica();
+    poll::until("the webhook refuses", ACT, || {
+        let reply = admin().create(&tolerating(&web));
+        if is_refused(&reply) { Ok(()) } else { Err(format!("{reply:#?}")) }
+    });
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(installed.failure_policy(), "Ignore");
+    let armed = installed.run(&["arm"]);
+    assert!(armed.status.success(), "{armed:?}");
+    installed.wait_for_failure_policy("Fail");
+}
+
+#[test]
+fn a_webhook_that_does_not_refuse_is_not_armed() {
+    // The contract is enforced by nobody here: the replica serves another one.
+    let Some(mut installed) = Installed::apply(&contract("enforce"), &[]) else { return };
+    installed.start_controller();
+    let mut other = contract("audit");
+    other["tls"] = json!({"source": "managed"});
+    let file = cluster().folder(&cluster().unique()).join("other.yaml");
+    std::fs::write(&file, other.to_string()).unwrap();
+    installed.start_replica_with(&[("GPUFENCE_CONFIG", file.to_str().unwrap())]);
+    installed.wait_for_bundle();
+    let waits = poll::until("the controller says why", ACT, || {
+        let output = installed.controllers[0].output();
+        let line = output.lines().find(|line| line.contains("\"failurePolicy\"")).map(str::to_owned);
+        line.ok_or_else(|| installed.logs())
+    });
+    assert!(waits.contains("which the webhook should refuse, was not refused by it: it was admitted"), "{waits}");
+    assert_eq!(installed.failure_policy(), "Ignore", "{}", installed.logs());
+}
+
+#[test]
+fn registrations_that_were_removed_do_not_come_back() {
+    let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let web = installed.namespace("web", &json!({}));
+    for kind in ["validating", "mutating"] {
+        admin().delete(&configuration(kind)).stored();
+    }
+    std::thread::sleep(Duration::from_secs(12));
+    for kind in ["validating", "mutating"] {
+        assert!(admin().get(&configuration(kind)).is_missing(), "{kind}");
+    }
+    admin().create(&tolerating(&web)).quietly();
+    let why = log_line(&installed.controllers[0], "waiting").unwrap();
+    assert_eq!(
+        why["why"],
+        "there is no MutatingWebhookConfiguration gpufence; apply the output of `gpufence manifests`"
+    );
+}
+
+#[test]
+fn of_two_controllers_the_other_takes_over() {
+    let Some(mut installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    installed.start_controller();
+    let wipe = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
+    drop(installed.controllers.remove(0));
+    admin().patch(Patch::Json, &configuration("validating"), &wipe).stored();
+    // The first was killed, and its Lease has to run out.
+    poll::until("the other arms again", Duration::from_secs(60), || {
+        if installed.failure_policy() == "Fail" { Ok(()) } else { Err(installed.logs()) }
+    });
+    let leases = admin().get(&collection(&json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": "gpufence"},
+    })));
+    assert_eq!(leases.stored()["items"].as_array().unwrap().len(), 1);
+}
