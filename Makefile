@@ -4,8 +4,11 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
+# Where cargo builds, which its own settings decide.
+target = $$($(CARGO) metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/p;d')
+
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test lint bench instructions e2e clean
+.PHONY: help run demo build test lint bench instructions e2e manifests deploy-check static-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +18,7 @@ run: ## Serve the webhook on https://0.0.0.0:8443 with the built-in contract (CO
 
 demo: ## Start a server, send three recorded AdmissionReviews, show the answers
 	$(CARGO) build --release --locked
-	./tests/demo.sh "$$($(CARGO) metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/gpufence"
+	./tests/demo.sh "$(target)/release/gpufence"
 
 build: ## Build the release binary
 	$(CARGO) build --release --locked
@@ -26,6 +29,18 @@ test: ## Run all tests that need no API server, and check that the core stands a
 
 e2e: ## Run the end-to-end tests against a real API server (KUBEBUILDER_ASSETS, else one is built from source)
 	assets="$$(./tests/e2e/assets.sh)" && KUBEBUILDER_ASSETS="$$assets" $(CARGO) test --locked --features e2e --test e2e
+
+manifests: ## Write the generated files of deploy/ for the built-in contract (CONFIG=FILE for another)
+	$(CARGO) build --locked
+	python="$$(./tests/deploy/tools.sh)" && "$$python" -B tests/deploy/generate.py "$(target)/debug/gpufence" $(CONFIG)
+
+deploy-check: ## Check deploy/ with kubectl, Helm's library and the Kubernetes schemas (KUBEBUILDER_ASSETS as in e2e)
+	$(CARGO) build --locked
+	assets="$$(./tests/e2e/assets.sh)" && python="$$(./tests/deploy/tools.sh)" && \
+	  KUBEBUILDER_ASSETS="$$assets" "$$python" -B tests/deploy/check.py "$(target)/debug/gpufence"
+
+static-check: ## Build as deploy/Containerfile does, and run the static program in an empty root
+	./tests/deploy/static.sh
 
 lint: ## Check formatting, lints and the documentation's links
 	$(CARGO) fmt --check

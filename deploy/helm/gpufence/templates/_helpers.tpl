@@ -1,0 +1,123 @@
+{{/* Labels of every object. Selectors take those of gpufence.selector alone, which never change. */}}
+{{- define "gpufence.labels" -}}
+app.kubernetes.io/name: gpufence
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "gpufence.selector" -}}
+app.kubernetes.io/name: gpufence
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- define "gpufence.probeNamespace" -}}
+{{ .Release.Namespace }}-probe
+{{- end }}
+
+{{- define "gpufence.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/*
+The contract that is installed: the one of the values, with the source of the certificate, time to drain, and the
+probe's namespace enforced before all else, so that the controller's dry run is judged as it will be. In mode audit
+there is nothing to prove.
+*/}}
+{{- define "gpufence.contract" -}}
+{{- $contract := deepCopy .Values.contract -}}
+{{- $_ := set $contract.tls "source" (ternary "managed" "files" (eq .Values.tls.source "managed")) -}}
+{{- if eq $contract.tls.source "files" -}}
+{{-   $_ := set $contract.tls "cert" "/etc/gpufence/tls/tls.crt" -}}
+{{-   $_ := set $contract.tls "key" "/etc/gpufence/tls/tls.key" -}}
+{{- end -}}
+{{- if regexMatch "^0+s$" $contract.server.drain -}}
+{{-   $_ := set $contract.server "drain" "12s" -}}
+{{- end -}}
+{{- /* Helm reads YAML 1.1, in which a bare off is false. */ -}}
+{{- range $rule, $action := $contract.rules }}{{ if kindIs "bool" $action }}{{ $_ := set $contract.rules $rule "off" }}{{ end }}{{ end -}}
+{{- if kindIs "bool" $contract.templates }}{{ $_ := set $contract "templates" "off" }}{{ end -}}
+{{- if ne $contract.mode "audit" -}}
+{{-   $probe := dict "namespaces" (list (include "gpufence.probeNamespace" .)) "mode" "enforce" -}}
+{{-   $_ := set $contract "rollout" (prepend ($contract.rollout | default list) $probe) -}}
+{{- end -}}
+{{ toYaml $contract }}
+{{- end }}
+
+{{/* Whether a label of a namespace decides anything: true or nothing. */}}
+{{- define "gpufence.readsNamespaces" -}}
+{{- $reads := false -}}
+{{- range .Values.contract.pools }}{{ if (.namespaces | default dict).selector }}{{ $reads = true }}{{ end }}{{ end -}}
+{{- range .Values.contract.rollout }}{{ if .selector }}{{ $reads = true }}{{ end }}{{ end -}}
+{{- if $reads }}true{{ end -}}
+{{- end }}
+
+{{/* Whether a replica reads anything from the API server: true or nothing. */}}
+{{- define "gpufence.serverNeedsApi" -}}
+{{- if eq .Values.tls.source "managed" }}true{{ else }}{{ include "gpufence.readsNamespaces" . }}{{ end -}}
+{{- end }}
+
+{{/* Whether the registrations only watch: true or nothing. */}}
+{{- define "gpufence.audits" -}}
+{{- if or .Values.auditOnly (eq .Values.contract.mode "audit") }}true{{ end -}}
+{{- end }}
+
+{{/* What the failurePolicy of a hook for pods shall come to. Takes the root, the key below failurePolicy, and what
+     it comes to where the contract is enforced. */}}
+{{- define "gpufence.target" -}}
+{{- $root := index . 0 }}{{ $key := index . 1 }}{{ $usual := index . 2 -}}
+{{- $chosen := index $root.Values.failurePolicy $key -}}
+{{- $enforces := and (eq $root.Values.contract.mode "enforce") (not $root.Values.auditOnly) -}}
+{{- if and (eq $chosen "Fail") (not $enforces) -}}
+{{-   fail (printf "failurePolicy.%s Fail cannot be had with %s: nothing may make it stand in anyone's way. Valid is Fail with contract.mode enforce and without auditOnly, or Ignore" $key (ternary "auditOnly" (printf "contract.mode %s" $root.Values.contract.mode) $root.Values.auditOnly)) -}}
+{{- end -}}
+{{- $chosen | default (ternary $usual "Ignore" $enforces) -}}
+{{- end }}
+
+{{/*
+The failurePolicy that a hook for pods is applied with: Ignore, as everything that has not proved itself. Where the
+controller has raised it to Fail and that is still the target, an upgrade leaves it: to lower it for a moment would
+open the fence, and Helm's server-side apply would refuse to take the field from the controller.
+*/}}
+{{- define "gpufence.failurePolicy" -}}
+{{- $kind := index . 0 }}{{ $hook := index . 1 }}{{ $target := index . 2 -}}
+{{- $policy := "Ignore" -}}
+{{- if eq $target "Fail" -}}
+{{-   range (lookup "admissionregistration.k8s.io/v1" $kind "" "gpufence").webhooks -}}
+{{-     if eq .name $hook }}{{ $policy = .failurePolicy }}{{ end -}}
+{{-   end -}}
+{{- end -}}
+{{- $policy -}}
+{{- end }}
+
+{{/* Refuses what no schema can. */}}
+{{- define "gpufence.check" -}}
+{{- $namespace := .Release.Namespace -}}
+{{- if or (eq $namespace "default") (hasPrefix "kube-" $namespace) (gt (len $namespace) 57) -}}
+{{-   fail (printf "the namespace %q cannot hold an installation; valid is a namespace of its own, neither default nor kube-*, of at most 57 characters, such as gpufence (--namespace gpufence --create-namespace)" $namespace) -}}
+{{- end -}}
+{{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version -}}
+{{-   fail (printf "Kubernetes %s has no matchConditions; valid is 1.30 or newer, or take gpufence manifests --kubernetes-version, which leaves them out" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- range $key := list "listen" "metrics" -}}
+{{-   $address := index $.Values.contract.server $key -}}
+{{-   if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]*$" $address) -}}
+{{-     fail (printf "contract.server.%s is %s, which no API server reaches in a pod; valid is an address such as 0.0.0.0:8443" $key $address) -}}
+{{-   end -}}
+{{- end -}}
+{{- if eq (include "gpufence.port" .Values.contract.server.listen) (include "gpufence.port" .Values.contract.server.metrics) -}}
+{{-   fail (printf "contract.server.metrics is %s, the port of contract.server.listen; valid is an address with a port of its own, such as 0.0.0.0:9090" .Values.contract.server.metrics) -}}
+{{- end -}}
+{{- if and .Values.tls.ca (ne .Values.tls.source "files") -}}
+{{-   fail (printf "tls.ca is only for tls.source files; with %s the CA is set in the cluster" .Values.tls.source) -}}
+{{- end -}}
+{{- end }}
+
+{{/* The port of an address such as 0.0.0.0:8443. */}}
+{{- define "gpufence.port" -}}
+{{ regexFind "[0-9]+$" . }}
+{{- end }}
