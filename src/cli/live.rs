@@ -89,7 +89,7 @@ impl Live {
 /// what it serves nobody trusts.
 pub(super) fn managed_identity(
     client: Client,
-    namespace: String,
+    namespace: &str,
     readiness: &Readiness,
     metrics: Arc<Metrics>,
 ) -> Result<(Arc<Identity>, impl Future<Output = Infallible> + Send + 'static), TlsError> {
@@ -116,7 +116,7 @@ pub(super) fn managed_identity(
             ready.ready();
         }
     };
-    let following = cluster::follow_authority(client, installation(&namespace), Schedule::default(), serve);
+    let following = cluster::follow_authority(client, installation(namespace), Schedule::default(), serve);
     Ok((identity, following))
 }
 

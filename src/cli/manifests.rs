@@ -19,7 +19,9 @@ use crate::manifest::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Op
 #[derive(Debug, Args)]
 #[command(after_help = "Watch first, then enforce the same contract:\n  \
     gpufence --config contract.yaml manifests --audit-only | kubectl apply -f -\n  \
-    gpufence --config contract.yaml manifests | kubectl apply -f -")]
+    gpufence --config contract.yaml manifests | kubectl apply -f -\n\n\
+    Remove it, the registrations first:\n  \
+    gpufence manifests --reverse | kubectl delete --ignore-not-found -f -")]
 pub(super) struct Manifests {
     /// The namespace of the installation; a second one is named after it, with -probe added
     #[arg(long, short, value_name = "NAME", default_value_t = Options::default().namespace)]
@@ -56,6 +58,10 @@ pub(super) struct Manifests {
     /// What becomes of pods where gpufence cannot complete them [default: Ignore]
     #[arg(long, value_name = "POLICY")]
     mutating_failure_policy: Option<Policy>,
+
+    /// Print the objects in the order in which they are removed: the registrations first
+    #[arg(long)]
+    reverse: bool,
 
     /// Add NetworkPolicies
     #[arg(long)]
@@ -117,7 +123,11 @@ impl From<Policy> for FailurePolicy {
 impl Manifests {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
         let contract = load_contract(file)?;
-        let manifests = render(&contract, &self.options()?)?;
+        let reverse = self.reverse;
+        let mut manifests = render(&contract, &self.options()?)?;
+        if reverse {
+            manifests.objects.reverse();
+        }
         // Whole before the first byte is written.
         print(&manifests.to_yaml().map_err(|error| Failure::Other(error.into()))?)?;
         Ok(Success::Clean)

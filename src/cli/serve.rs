@@ -47,12 +47,12 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::Other(error.into()))?;
-        runtime.block_on(serve(file, loaded, level, self.namespace)).map_err(Failure::Other)?;
+        runtime.block_on(serve(file, loaded, level, &self.namespace)).map_err(Failure::Other)?;
         Ok(Success::Clean)
     }
 }
 
-async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespace: String) -> anyhow::Result<()> {
+async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespace: &str) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     metrics.contract_in_force(&loaded.sha256, loaded.mode(), contract_file::now());
     let contract = &loaded.contract;
@@ -101,16 +101,13 @@ async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespa
     tasks.spawn("namespace labels", live.follow(in_force, labels, Arc::clone(&metrics)));
     // Lives as long as the process, file or not: who watches the policies must not be told of an end.
     let reload = Reload { started: loaded.contract, level, app: Arc::clone(&app), policies };
-    match file {
-        Some(file) => {
-            let follow = file.follow(metrics, move |loaded| reload.apply(loaded.contract));
-            tasks.spawn("contract reload", async { Err::<(), _>(follow.await) });
-            server::run(options, app, readiness, shutdown, tasks).await?;
-        }
-        None => {
-            server::run(options, app, readiness, shutdown, tasks).await?;
-            drop(reload);
-        }
+    if let Some(file) = file {
+        let follow = file.follow(metrics, move |loaded| reload.apply(loaded.contract));
+        tasks.spawn("contract reload", async { Err::<(), _>(follow.await) });
+        server::run(options, app, readiness, shutdown, tasks).await?;
+    } else {
+        server::run(options, app, readiness, shutdown, tasks).await?;
+        drop(reload);
     }
     tracing::info!("ended");
     Ok(())

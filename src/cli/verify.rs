@@ -1,5 +1,6 @@
 //! `gpufence verify`: the acceptance test of an installation.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
@@ -52,7 +53,7 @@ impl Verify {
         let checks = runtime.block_on(self.check(file))?;
         let failed = checks.iter().any(|check| check.outcome == Outcome::Failed);
         print(&match self.output {
-            Output::Text => text(&checks),
+            Output::Text => Checklist(&checks).to_string(),
             Output::Json => format!("{:#}\n", json!({"passed": !failed, "checks": checks})),
         })?;
         Ok(if failed { Success::Findings } else { Success::Clean })
@@ -95,25 +96,24 @@ async fn in_cluster(client: &Client, installation: &Installation) -> Result<Cont
     Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), [])?)
 }
 
-fn text(checks: &[Check]) -> String {
-    let mut text = String::new();
-    for Check { outcome, message, hint, .. } in checks {
-        let mark = match outcome {
-            Outcome::Passed => "ok  ",
-            Outcome::Failed => "FAIL",
-            Outcome::Skipped => "skip",
-        };
-        text.push_str(&format!("{mark}  {message}\n"));
-        if let Some(hint) = hint {
-            text.push_str(&format!("      hint: {hint}\n"));
+/// The checklist, for people.
+struct Checklist<'a>(&'a [Check]);
+
+impl fmt::Display for Checklist<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Check { outcome, message, hint, .. } in self.0 {
+            let mark = match outcome {
+                Outcome::Passed => "ok  ",
+                Outcome::Failed => "FAIL",
+                Outcome::Skipped => "skip",
+            };
+            writeln!(f, "{mark}  {message}")?;
+            if let Some(hint) = hint {
+                writeln!(f, "      hint: {hint}")?;
+            }
         }
+        let count = |wanted| self.0.iter().filter(|check| check.outcome == wanted).count();
+        let [passed, failed, skipped] = [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(count);
+        writeln!(f, "\n{passed} passed, {failed} failed, {skipped} skipped")
     }
-    let count = |wanted| checks.iter().filter(|check| check.outcome == wanted).count();
-    text.push_str(&format!(
-        "\n{} passed, {} failed, {} skipped\n",
-        count(Outcome::Passed),
-        count(Outcome::Failed),
-        count(Outcome::Skipped)
-    ));
-    text
 }

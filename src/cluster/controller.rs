@@ -369,12 +369,14 @@ impl Controller {
     }
 
     /// Says what stands in the way of something, once; nothing stands there where the text is empty.
-    fn say(&mut self, what: &'static str, why: String) {
-        let before = self.said.insert(what, why.clone()).unwrap_or_default();
-        match (before == why, why.is_empty()) {
+    fn say(&mut self, what: &'static str, why: impl Into<String>) {
+        let why = why.into();
+        let said = self.said.entry(what).or_default();
+        match (*said == why, why.is_empty()) {
             (true, _) => {}
-            (false, true) => tracing::info!(what, "no longer in the way: {before}"),
+            (false, true) => tracing::info!(what, "no longer in the way: {said}"),
             (false, false) => tracing::warn!(what, why, "waiting"),
         }
+        *said = why;
     }
 }

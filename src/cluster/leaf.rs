@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Installation;
 use super::authority::{data, is_ours};
-use crate::certificate::rotation::{Schedule, State};
+use crate::certificate::rotation::{DataError, Schedule, State};
 use crate::certificate::{Authority, Leaf};
 
 /// How often the clock is asked whether a renewal is due.
@@ -35,7 +35,7 @@ pub enum LeafError {
     Foreign(String),
     /// The Secret's content cannot be used.
     #[error("the Secret {0}: {1}")]
-    Data(String, crate::certificate::rotation::DataError),
+    Data(String, Box<DataError>),
     /// The CA cannot sign.
     #[error("the CA in the Secret {0} cannot sign: {1}")]
     Signing(String, crate::certificate::AuthorityError),
@@ -102,6 +102,7 @@ fn signing(secret: Option<&Secret>, name: &str) -> Result<Authority, LeafError> 
     if !is_ours(secret) {
         return Err(LeafError::Foreign(name.to_owned()));
     }
-    let found = State::signing_from_data(&data(secret)).map_err(|error| LeafError::Data(name.to_owned(), error))?;
+    let found =
+        State::signing_from_data(&data(secret)).map_err(|error| LeafError::Data(name.to_owned(), error.into()))?;
     found.ok_or_else(absent)
 }

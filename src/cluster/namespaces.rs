@@ -158,13 +158,11 @@ impl Namespaces {
                 let (name, labels) = named(namespace);
                 all.insert(name, labels);
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => {
-                    self.known.store(Arc::new(all));
-                    return Ok(page.metadata.resource_version.unwrap_or_default());
-                }
-            }
+            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
+                self.known.store(Arc::new(all));
+                return Ok(page.metadata.resource_version.unwrap_or_default());
+            };
+            parameters = parameters.continue_token(&token);
         }
     }
 

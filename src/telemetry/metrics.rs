@@ -105,7 +105,7 @@ impl Metrics {
     #[must_use]
     pub fn for_controller() -> (Self, ControllerMetrics) {
         let mut metrics = Self::new();
-        let controller = ControllerMetrics::default();
+        let controller = ControllerMetrics::beside(metrics.certificate_not_after.clone());
         controller.register(&mut metrics.registry);
         (metrics, controller)
     }

@@ -187,6 +187,20 @@ fn the_stream_reads_well() {
     assert!(text.contains("\n      - name: gpufence\n        args:\n        - serve\n"), "{text}");
 }
 
+/// kubectl deletes what it reads in the order in which it reads it: the namespace's end must not leave hooks
+/// behind that nobody answers.
+#[test]
+fn what_is_removed_begins_with_the_registrations() {
+    for (name, arguments, environment) in GOLDEN {
+        let mut objects = parsed(&run(arguments, environment).1);
+        objects.reverse();
+        let reversed = parsed(&run(&[arguments, &["--reverse"]].concat(), environment).1);
+        assert_eq!(reversed, objects, "{name}");
+        assert!(reversed[0]["kind"].as_str().unwrap().ends_with("WebhookConfiguration"), "{name}");
+        assert_eq!(reversed.last().unwrap()["kind"], "Namespace", "{name}");
+    }
+}
+
 #[test]
 fn objects_come_in_the_order_in_which_they_are_applied() {
     for (name, arguments, environment) in GOLDEN {

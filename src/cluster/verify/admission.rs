@@ -149,7 +149,7 @@ fn choose<'a>(
 ) -> Option<(&'a str, &'a Pool, &'a str)> {
     // No webhook is asked for these.
     let unfenced = |name: &str| name.starts_with("kube-") || name == installation.namespace;
-    let names = known.0.keys().map(String::as_str).filter(|name| match expected.gpu_namespace {
+    let mut names = known.0.keys().map(String::as_str).filter(|name| match expected.gpu_namespace {
         Some(wanted) => *name == wanted,
         None => !unfenced(name),
     });
@@ -160,7 +160,7 @@ fn choose<'a>(
             allowed.then_some((namespace, pool, resource.as_str()))
         })
     };
-    names.filter_map(usable).next()
+    names.find_map(usable)
 }
 
 async fn namespaces(client: &Client) -> Result<NamespaceLabels, kube::Error> {

@@ -6,19 +6,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WebhookLabels {
-    webhook: &'static str,
-}
+use super::labels::{CertificateLabels, OutcomeLabels, WebhookLabels};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
 }
 
 /// The controller's metrics. Clones share their values.
@@ -26,7 +18,8 @@ struct OutcomeLabels {
 pub struct ControllerMetrics {
     leads: Gauge,
     last_round: Gauge,
-    authority_not_after: Gauge,
+    /// Of every process, and so registered there.
+    certificate_not_after: Family<CertificateLabels, Gauge>,
     rotations: Family<ReasonLabels, Counter>,
     bundles_current: Gauge,
     match_conditions_current: Gauge,
@@ -36,17 +29,16 @@ pub struct ControllerMetrics {
 }
 
 impl ControllerMetrics {
+    pub(super) fn beside(certificate_not_after: Family<CertificateLabels, Gauge>) -> Self {
+        Self { certificate_not_after, ..Self::default() }
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("controller_leads", "Whether this controller leads", self.leads.clone());
         registry.register(
             "controller_last_round_timestamp_seconds",
             "When this controller last looked at everything as the leader, in seconds since 1970",
             self.last_round.clone(),
-        );
-        registry.register(
-            "ca_not_after_timestamp_seconds",
-            "When the CA that signs expires, in seconds since 1970",
-            self.authority_not_after.clone(),
         );
         registry.register("ca_rotation_steps", "Steps of the CA's rotation", self.rotations.clone());
         registry.register(
@@ -88,7 +80,7 @@ impl ControllerMetrics {
 
     /// The CA that signs expires at this time, in seconds since 1970.
     pub fn authority_expires(&self, not_after: i64) {
-        self.authority_not_after.set(not_after);
+        self.certificate_not_after.get_or_create(&CertificateLabels { kind: "ca" }).set(not_after);
     }
 
     /// A step of the CA's rotation was taken.

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use crate::api::{Patch, admin, path};
 use crate::features;
-use crate::installed::{ACT, Installed, NAMESPACE, configuration, contract};
+use crate::installed::{ACT, Installed, NAMESPACE, configuration, contract, stored};
 use crate::poll;
 use crate::requests::{gpu, ordinary, tolerating};
 
@@ -31,8 +31,8 @@ fn without_a_replica_the_cluster_itself_still_works() {
     }
     let mut agent = ordinary("kube-system");
     agent["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
-    let stored = admin().create(&agent).quietly();
-    admin().delete(&path(&stored)).stored();
+    let agent = admin().create(&agent).quietly();
+    admin().delete(&path(&agent)).stored();
 
     // What keeps nodes alive.
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{ml}")}});
@@ -53,7 +53,7 @@ fn without_a_replica_the_cluster_itself_still_works() {
         assert_eq!(reply.code, 500, "{reply:#?}");
         assert!(reply.message().contains("failed calling webhook"), "{reply:#?}");
     }
-    if installed.configuration("validating")["webhooks"][0].get("matchConditions").is_some() {
+    if stored("validating")["webhooks"][0].get("matchConditions").is_some() {
         admin().create(&ordinary(&web)).quietly();
     } else {
         features::skip("ordinary pods during an outage", "this API server knows no matchConditions");

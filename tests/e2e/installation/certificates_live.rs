@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::api::{Patch, admin, path};
 use crate::features;
-use crate::installed::{ACT, Installed, NAMESPACE, configuration, contract, is_refused, log_line};
+use crate::installed::{ACT, Installed, NAMESPACE, configuration, contract, is_refused, log_line, stored};
 use crate::poll;
 use crate::requests::{ordinary, tolerating};
 
 const SECRET: &str = "/api/v1/namespaces/gpufence/secrets/gpufence-ca";
 
-fn bundle(installed: &Installed, kind: &str) -> String {
-    let configuration = installed.configuration(kind);
+fn bundle(kind: &str) -> String {
+    let configuration = stored(kind);
     configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -24,8 +24,8 @@ fn a_ca_bundle_that_is_wiped_comes_back() {
     let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
     installed.wait_for_failure_policy("Fail");
     let web = installed.namespace("web", &json!({}));
-    let before = bundle(&installed, "validating");
-    assert_eq!(before, bundle(&installed, "mutating"));
+    let before = bundle("validating");
+    assert_eq!(before, bundle("mutating"));
     for (kind, value) in [("validating", ""), ("mutating", "Zm9yZWlnbg==")] {
         // What is no certificate at all the API server refuses today; nothing and the CA of another it takes.
         let wipe = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": value}]);
@@ -35,7 +35,7 @@ fn a_ca_bundle_that_is_wiped_comes_back() {
         }
     }
     poll::until("both are back", Duration::from_secs(15), || {
-        let back = ["validating", "mutating"].iter().all(|kind| bundle(&installed, kind) == before);
+        let back = ["validating", "mutating"].iter().all(|kind| bundle(kind) == before);
         if back { Ok(()) } else { Err(installed.logs()) }
     });
     poll::until("it refuses", ACT, || {
@@ -55,12 +55,12 @@ fn nothing_but_our_fields_of_a_registration_is_written() {
         }
         configuration
     };
-    let before = ["validating", "mutating"].map(|kind| strip(installed.configuration(kind)));
+    let before = ["validating", "mutating"].map(|kind| strip(stored(kind)));
     let mut installed = installed;
     installed.start_controller();
     installed.start_replica();
     installed.wait_for_failure_policy("Fail");
-    let after = ["validating", "mutating"].map(|kind| strip(installed.configuration(kind)));
+    let after = ["validating", "mutating"].map(|kind| strip(stored(kind)));
     assert_eq!(before, after);
 }
 
@@ -73,7 +73,7 @@ fn no_ca_bundle_before_somebody_serves_by_it() {
         if secret["data"].is_object() { Ok(()) } else { Err(installed.logs()) }
     });
     thread::sleep(Duration::from_secs(12));
-    assert_eq!(bundle(&installed, "validating"), "");
+    assert_eq!(bundle("validating"), "");
     assert_eq!(installed.failure_policy(), "Ignore");
     installed.start_replica();
     installed.wait_for_bundle();
@@ -177,7 +177,7 @@ fn certificates_from_files_are_armed_too() {
     installed.start_replica();
     installed.start_controller();
     installed.wait_for_failure_policy("Fail");
-    assert_eq!(STANDARD.decode(bundle(&installed, "validating")).unwrap(), certificates.authority.as_bytes());
+    assert_eq!(STANDARD.decode(bundle("validating")).unwrap(), certificates.authority.as_bytes());
     assert!(admin().get(SECRET).is_missing());
     let web = installed.namespace("web", &json!({}));
     assert!(is_refused(&admin().create(&tolerating(&web))));

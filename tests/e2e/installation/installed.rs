@@ -197,7 +197,7 @@ impl Installed {
             let port = |name: &str| line[name].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
             Ok((SocketAddr::new(self.host, port("https")), SocketAddr::new(self.host, port("metrics"))))
         });
-        let pod = self.pod(&name, https.port(), metrics.port());
+        let pod = Self::pod(&name, https.port(), metrics.port());
         self.make(&pod);
         self.set_status(&pod, false);
         self.replicas.push(Replica { process, pod, https, metrics });
@@ -210,7 +210,7 @@ impl Installed {
     }
 
     /// The pod that stands for a process, as the Deployment's template makes it.
-    fn pod(&self, name: &str, https: u16, metrics: u16) -> Value {
+    fn pod(name: &str, https: u16, metrics: u16) -> Value {
         let deployment = admin().get(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gpufence")).stored();
         let template = &deployment["spec"]["template"];
         let mut pod = json!({
@@ -321,14 +321,10 @@ impl Installed {
         name
     }
 
-    /// A configuration as it is now.
-    pub fn configuration(&self, kind: &str) -> Value {
-        admin().get(&configuration(kind)).stored()
-    }
-
     /// The failurePolicy of the webhook that judges pods.
+    #[expect(clippy::unused_self, reason = "reads better where it is asked")]
     pub fn failure_policy(&self) -> String {
-        let webhooks = self.configuration("validating")["webhooks"].take();
+        let webhooks = stored("validating")["webhooks"].take();
         let pods = webhooks.as_array().unwrap().iter().find(|hook| hook["name"] == VALIDATE).unwrap();
         pods["failurePolicy"].as_str().unwrap().to_owned()
     }
@@ -336,7 +332,7 @@ impl Installed {
     /// Waits until the controller has given both configurations a caBundle.
     pub fn wait_for_bundle(&self) {
         poll::until("the caBundle is set", ACT, || {
-            let all = ["validating", "mutating"].map(|kind| self.configuration(kind));
+            let all = ["validating", "mutating"].map(stored);
             let mut hooks = all.iter().flat_map(|configuration| configuration["webhooks"].as_array().unwrap());
             let has = hooks.all(|hook| hook["clientConfig"]["caBundle"].as_str().is_some_and(|text| !text.is_empty()));
             if has { Ok(()) } else { Err(self.logs()) }
@@ -386,6 +382,11 @@ impl Drop for Installed {
 /// The path of a configuration.
 pub fn configuration(kind: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/gpufence")
+}
+
+/// A configuration as it is now.
+pub fn stored(kind: &str) -> Value {
+    admin().get(&configuration(kind)).stored()
 }
 
 /// The API server's version as `--kubernetes-version` takes it.

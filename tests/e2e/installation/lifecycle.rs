@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::api::{Patch, admin, collection};
 use crate::cluster::cluster;
 use crate::features;
-use crate::installed::{ACT, Installed, TARGET, configuration, contract, is_refused, log_line};
+use crate::installed::{ACT, Installed, TARGET, configuration, contract, is_refused, log_line, stored};
 use crate::poll;
 use crate::requests::{LABEL, exact_toleration, gpu, ordinary, tolerating, tolerations};
 
@@ -30,9 +30,9 @@ fn one_apply_leads_to_an_armed_fence() {
     assert_eq!(pod["spec"].get("nodeSelector"), None);
 
     // The mutation fails open: what it missed the validation catches.
-    let mutating = installed.configuration("mutating");
+    let mutating = stored("mutating");
     assert_eq!(mutating["webhooks"][0]["failurePolicy"], "Ignore");
-    assert_eq!(installed.configuration("validating")["metadata"]["annotations"][TARGET], "Fail");
+    assert_eq!(stored("validating")["metadata"]["annotations"][TARGET], "Fail");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_other_form_of_contract_works_the_same() {
     let (ml, web) = (installed.namespace("ml", &json!({})), installed.namespace("web", &json!({})));
     let pod = admin().create(&gpu(&ml)).quietly();
     let exact = json!({"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"});
-    assert_eq!(tolerations(&pod), [exact.clone()]);
+    assert_eq!(tolerations(&pod), std::slice::from_ref(&exact));
     assert_eq!(pod["spec"]["nodeSelector"], json!({"accelerator": "nvidia"}));
     let mut tolerating = ordinary(&web);
     tolerating["spec"]["tolerations"] = json!([exact]);
