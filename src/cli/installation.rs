@@ -11,7 +11,10 @@ use crate::review::{self, Webhook};
 
 /// The installation in a namespace, by the names that its manifests have.
 pub(super) fn installation(namespace: &str) -> Installation {
+    let certificate_names = names::dns_names(namespace);
     Installation {
+        server_name: certificate_names[0].clone(),
+        certificate_names: certificate_names.into(),
         namespace: namespace.to_owned(),
         probe_namespace: names::probe_namespace(namespace),
         authority: names::CA_SECRET.to_owned(),

@@ -188,7 +188,7 @@ impl Controller {
 
     async fn replicas(&self) -> Result<Vec<Seen>, RoundError> {
         let found = replicas::list(&self.client, &self.installation).await.map_err(RoundError::Replicas)?;
-        let chains = replicas::chains(&found, &self.installation.server_name()).await;
+        let chains = replicas::chains(&found, &self.installation.server_name).await;
         Ok(found.into_iter().zip(chains).collect())
     }
 
@@ -268,12 +268,12 @@ impl Controller {
     /// must, and none may serve another.
     fn trusted(&self, seen: &[Seen], bundle: &[u8]) -> Result<(), String> {
         let now = OffsetDateTime::now_utc();
-        let server_name = self.installation.server_name();
+        let server_name = &self.installation.server_name;
         let mut trusted = 0;
         let mut unseen = String::new();
         for (replica, chain) in seen.iter().filter(|(replica, _)| replica.is_ready) {
             match chain {
-                Ok(chain) => match verify(chain, bundle, &server_name, now) {
+                Ok(chain) => match verify(chain, bundle, server_name, now) {
                     Ok(()) => trusted += 1,
                     Err(distrust) => {
                         return Err(format!("the replica {} serves a certificate that is {distrust}", replica.name));

@@ -57,7 +57,7 @@ pub async fn follow(
     let mut changes = pin!(watch_object(secrets, &name).default_backoff());
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let names = installation.server_names();
+    let names = &installation.certificate_names;
     let mut authority: Option<Authority> = None;
     let mut served: Option<Leaf> = None;
     let mut last_fault = String::new();
@@ -78,7 +78,7 @@ pub async fn follow(
             if served.as_ref().is_some_and(is_current) {
                 return Ok(());
             }
-            let issued = authority.issue(&names, schedule.leaf_validity, now);
+            let issued = authority.issue(names, schedule.leaf_validity, now);
             let leaf = issued.map_err(|error| LeafError::Signing(name.clone(), error))?;
             serve(served.insert(leaf), authority);
             Ok(())

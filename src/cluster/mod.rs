@@ -52,6 +52,10 @@ pub struct Installation {
     pub lease: String,
     /// The name of both webhook configurations, and of the Service that they call.
     pub name: String,
+    /// The name under which API servers call the webhook, and which its certificate must have.
+    pub server_name: String,
+    /// Every name that its certificate has.
+    pub certificate_names: Vec<String>,
     /// The labels of the webhook's pods, as `kubectl --selector` takes them.
     pub replicas: String,
     /// The webhook whose failurePolicy is armed, of each configuration.
@@ -69,26 +73,6 @@ pub struct Hooks {
     pub validate: String,
     /// The mutating one.
     pub mutate: String,
-}
-
-impl Installation {
-    /// The name under which API servers call the webhook, and which its certificate must have.
-    #[must_use]
-    pub fn server_name(&self) -> String {
-        format!("{}.{}.svc", self.name, self.namespace)
-    }
-
-    /// Every name that the webhook may be called by inside the cluster.
-    #[must_use]
-    pub fn server_names(&self) -> Vec<String> {
-        let Self { name, namespace, .. } = self;
-        vec![
-            self.server_name(),
-            format!("{name}.{namespace}.svc.cluster.local"),
-            format!("{name}.{namespace}"),
-            name.clone(),
-        ]
-    }
 }
 
 /// For each webhook the match conditions that a contract leads to, by name.

@@ -115,7 +115,7 @@ pub(super) async fn replicas(
     for replica in ready {
         let get = |path| ask(client, installation, replica, path);
         checks.push(match get("certificate").await {
-            Ok(chain) => trusted(replica, &chain, &bundles, &installation.server_name()),
+            Ok(chain) => trusted(replica, &chain, &bundles, &installation.server_name),
             Err(error) => Check::failed(
                 CERTIFICATE,
                 format!("the replica {} does not show its certificate: {error}", replica.name),

@@ -329,6 +329,18 @@ impl Installed {
         pods["failurePolicy"].as_str().unwrap().to_owned()
     }
 
+    /// How many requests the replicas have been asked about, the controller's dry runs aside.
+    pub fn asked(&self) -> u64 {
+        let count = |replica: &Replica| {
+            let text = get_plain(replica.metrics, "/metrics").unwrap();
+            let series = text.lines().filter(|line| {
+                line.starts_with("gpufence_admission_requests_total{") && line.contains("dry_run=\"false\"")
+            });
+            series.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum::<u64>()
+        };
+        self.replicas.iter().map(count).sum()
+    }
+
     /// Waits until the controller has given both configurations a caBundle.
     pub fn wait_for_bundle(&self) {
         poll::until("the caBundle is set", ACT, || {
@@ -412,7 +424,11 @@ pub fn log_line(process: &Process, message: &str) -> Result<Value, String> {
 /// API servers of today set the label themselves, and let nobody change it.
 fn label_namespace(name: &str) {
     let label = json!({"metadata": {"labels": {NAME_LABEL: name}}});
-    admin().patch(Patch::Merge, &format!("/api/v1/namespaces/{name}"), &label).stored();
+    // The API server makes its own namespaces some moments after it is ready.
+    poll::until(&format!("the namespace {name} is there"), START, || {
+        let reply = admin().patch(Patch::Merge, &format!("/api/v1/namespaces/{name}"), &label);
+        if reply.code == 200 { Ok(()) } else { Err(format!("{reply:#?}")) }
+    });
 }
 
 /// An address of this machine that an endpoint may have: not a loopback one.

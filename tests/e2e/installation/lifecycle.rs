@@ -1,8 +1,8 @@
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::api::{Patch, admin, collection};
+use crate::api::{Patch, User, admin, collection, path};
 use crate::cluster::cluster;
 use crate::features;
 use crate::installed::{ACT, Installed, TARGET, configuration, contract, is_refused, log_line, stored};
@@ -33,6 +33,127 @@ fn one_apply_leads_to_an_armed_fence() {
     let mutating = stored("mutating");
     assert_eq!(mutating["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(stored("validating")["metadata"]["annotations"][TARGET], "Fail");
+}
+
+/// From a template a controller makes the pods: what its author wrote is refused of the pod, and foretold of the
+/// template.
+#[test]
+fn whoever_makes_a_pod_is_held_to_the_contract() {
+    let mut contract = contract("enforce");
+    contract["exemptions"] = json!([{
+        "name": "agents", "reason": "they run on every node", "namespaces": ["agents-*"], "daemonSets": ["agent"],
+    }]);
+    let Some(installed) = Installed::running(&contract, &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let (web, agents) = (installed.namespace("web", &json!({})), installed.namespace("agents", &json!({})));
+    let controller = |name: &str| {
+        User::named(format!("system:serviceaccount:kube-system:{name}-controller")).in_group("system:serviceaccounts")
+    };
+    let owner = |kind: &str, name: &str, namespace: &str, template: Value| {
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": template["spec"]},
+            },
+        })
+    };
+    let owned = |mut pod: Value, owner: &Value| {
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1",
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": true,
+        }]);
+        pod
+    };
+    let reply = admin().create(&owner("ReplicaSet", "app", &web, tolerating(&web)));
+    let warnings = reply.our_warnings();
+    assert!(warnings.len() == 1 && warnings[0].starts_with("toleration-outside-allowlist"), "{warnings:?}");
+    let replica_set = reply.stored();
+    let reply = controller("replicaset").create(&owned(tolerating(&web), &replica_set));
+    assert!(is_refused(&reply), "{reply:#?}");
+
+    let agent = admin().create(&owner("DaemonSet", "agent", &agents, tolerating(&agents))).stored();
+    let pod = owned(tolerating(&agents), &agent);
+    controller("daemon-set").create(&pod).stored();
+    // The same pod by anybody else, and another DaemonSet's.
+    assert!(is_refused(&admin().create(&pod)));
+    let other = admin().create(&owner("DaemonSet", "other", &agents, tolerating(&agents))).stored();
+    assert!(is_refused(&controller("daemon-set").create(&owned(tolerating(&agents), &other))));
+}
+
+/// A pod that was there before the fence is not punished for what is done to it.
+#[test]
+fn old_pods_may_be_changed_and_removed() {
+    let Some(installed) = Installed::running(&contract("audit"), &[]) else { return };
+    let web = installed.namespace("web", &json!({}));
+    let old = admin().create(&tolerating(&web)).stored();
+    installed.reapply(&contract("enforce"), &[]);
+    poll::until("the contract enforces", ACT, || {
+        let reply = admin().dry_run().create(&tolerating(&web));
+        if is_refused(&reply) { Ok(()) } else { Err(format!("{reply:#?}")) }
+    });
+    let label = json!({"metadata": {"labels": {"team": "a"}, "finalizers": ["example.com/hold"]}});
+    admin().patch(Patch::Merge, &path(&old), &label).quietly();
+    admin().patch(Patch::Merge, &path(&old), &json!({"metadata": {"finalizers": null}})).quietly();
+    admin().delete(&path(&old)).stored();
+    // What an update adds is another matter.
+    let pod = admin().create(&ordinary(&web)).quietly();
+    let tolerations = json!([{"op": "add", "path": "/spec/tolerations/-", "value": exact_toleration()}]);
+    let reply = admin().patch(Patch::Json, &path(&pod), &tolerations);
+    assert!(is_refused(&reply), "{reply:#?}");
+}
+
+/// The API server keeps from the webhook what the policy would have let pass untouched.
+#[test]
+fn ordinary_pods_cost_nobody_a_call() {
+    let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    if stored("validating")["webhooks"][0].get("matchConditions").is_none() {
+        return features::skip("ordinary pods without a call", "this API server knows no matchConditions");
+    }
+    installed.wait_for_failure_policy("Fail");
+    let (ml, web) = (installed.namespace("ml", &json!({})), installed.namespace("web", &json!({})));
+    let before = installed.asked();
+    for namespace in [&web, &ml] {
+        let pod = admin().create(&ordinary(namespace)).quietly();
+        admin().patch(Patch::Merge, &path(&pod), &json!({"metadata": {"labels": {"team": "a"}}})).quietly();
+        let mut odd = ordinary(namespace);
+        odd["spec"]["tolerations"] = json!([{"key": "example.com/other", "operator": "Exists"}]);
+        odd["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1", "example.com/fpga": "1"}});
+        admin().create(&odd).quietly();
+        admin().delete(&path(&pod)).stored();
+    }
+    assert_eq!(installed.asked(), before);
+    for kind in ["validating", "mutating"] {
+        // Compiled, and none of them failed on any of these.
+        assert!(stored(kind)["webhooks"][0]["matchConditions"].as_array().is_some_and(|all| !all.is_empty()));
+    }
+    // Whoever could pass is asked about, however it is written, and in whichever list the resource stands.
+    let mut keyless = ordinary(&web);
+    keyless["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    let mut init = ordinary(&web);
+    init["spec"]["initContainers"] = json!([{
+        "name": "init", "image": "registry.invalid/e2e:1", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}},
+    }]);
+    for pod in [keyless, init] {
+        let reply = admin().create(&pod);
+        assert!(is_refused(&reply), "{reply:#?}");
+    }
+    let cron = json!({
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": web},
+        "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": {"spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "registry.invalid/e2e:1"}],
+            "tolerations": [exact_toleration()],
+        }}}}},
+    });
+    assert_eq!(admin().create(&cron).our_warnings().len(), 1);
 }
 
 #[test]
