@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 
-use super::{Failure, Success, load_contract, print};
-use crate::manifest::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Options, Tls, render};
+use super::{Failure, Success, environment, load_contract, print};
+use crate::contract::ENVIRONMENT_PREFIX;
+use crate::manifest::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Options, Origin, Tls, render};
 
 /// Print the manifests that install gpufence
 ///
@@ -123,8 +124,9 @@ impl From<Policy> for FailurePolicy {
 impl Manifests {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
         let contract = load_contract(file)?;
+        let file = file.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let reverse = self.reverse;
-        let mut manifests = render(&contract, &self.options()?)?;
+        let mut manifests = render(&contract, &Options { contract: origin(file), ..self.options()? })?;
         if reverse {
             manifests.objects.reverse();
         }
@@ -164,6 +166,19 @@ impl Manifests {
                 Finder::Service => Monitor::Service,
             },
             priority_class: self.priority_class,
+            contract: Origin::default(),
         })
     }
+}
+
+/// What the contract was made of, without where it lies on this machine.
+fn origin(file: Option<String>) -> Origin {
+    let prefix = format!("{ENVIRONMENT_PREFIX}__");
+    let mut variables: Vec<_> = environment()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with(&prefix))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    variables.sort();
+    Origin { file, environment: variables }
 }

@@ -182,6 +182,11 @@ fn selector(node: &Node<'_>) -> Option<LabelSelector> {
     let expressions = table.get("matchExpressions").map(|node| node.list()).unwrap_or_default();
     let given = expressions.len();
     let match_expressions: Vec<_> = expressions.iter().filter_map(requirement).collect();
+    // One whose only label is faulty is not empty, and its fault is told already.
+    let labels_given = table.get("matchLabels").is_some_and(|node| !node.is_empty_map());
+    if match_labels.is_empty() && given == 0 && labels_given {
+        return None;
+    }
     if match_labels.is_empty() && given == 0 {
         node.fault_found("an empty selector", "at least one label: an empty selector matches every namespace");
         return None;

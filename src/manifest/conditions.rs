@@ -103,6 +103,11 @@ fn glob(pattern: &str) -> String {
     if let Some(suffix) = pattern.strip_prefix('*').filter(|suffix| !is_glob(suffix)) {
         return format!("name.endsWith({})", literal(suffix));
     }
+    if let Some((prefix, suffix)) =
+        pattern.split_once('*').filter(|(prefix, suffix)| !is_glob(prefix) && !is_glob(suffix))
+    {
+        return format!("(name.startsWith({}) && name.endsWith({}))", literal(prefix), literal(suffix));
+    }
     "name.contains('/')".to_owned()
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-pub use options::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Options, Tls};
+pub use options::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Options, Origin, Tls};
 
 use crate::contract::{Contract, TlsSource};
 use crate::policy::{Mode, Patterns, Policy, Rollout};
@@ -36,6 +36,10 @@ use crate::policy::{Mode, Patterns, Policy, Rollout};
 /// How long a replica goes on serving after SIGTERM where the contract does not say: as long as it takes
 /// until no endpoint leads to it any more.
 const DRAIN: Duration = Duration::from_secs(12);
+
+/// From how many bytes on a contract is too large for kubectl's client-side apply: an object's annotations may have 256
+/// KiB, and the contract stands there as JSON, with each line break and quotation mark escaped.
+const LARGE: usize = 200 * 1024;
 
 /// The objects of an installation.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +95,15 @@ pub fn render(contract: &Contract, options: &Options) -> Result<Manifests, Optio
         format!("Rendered by gpufence {}: {options}", env!("CARGO_PKG_VERSION")),
         "The contract is in the ConfigMap; render again to change anything that follows from it.".to_owned(),
     ];
-    Ok(Manifests { objects, notes: notes(&plan), head })
+    let mut notes = notes(&plan);
+    if text.len() > LARGE {
+        notes.push(
+            "a large contract: kubectl apply keeps a copy of it in an annotation that has no room for it. Use kubectl apply \
+             --server-side --force-conflicts."
+                .to_owned(),
+        );
+    }
+    Ok(Manifests { objects, notes, head })
 }
 
 /// The contract with what an installation settles itself.

@@ -33,6 +33,18 @@ pub struct Options {
     pub monitor: Monitor,
     /// The priority class of the pods.
     pub priority_class: String,
+    /// The name of the contract's file, and the variables that lie over it. They are told at the head of the text, so
+    /// that whoever finds it can render the same again, and change nothing.
+    pub contract: Origin,
+}
+
+/// Where the contract comes from, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The file's name; none for the built-in contract.
+    pub file: Option<String>,
+    /// Variables as `NAME=VALUE`.
+    pub environment: Vec<String>,
 }
 
 impl Default for Options {
@@ -49,6 +61,7 @@ impl Default for Options {
             network_policy: false,
             monitor: Monitor::None,
             priority_class: "system-cluster-critical".to_owned(),
+            contract: Origin::default(),
         }
     }
 }
@@ -146,7 +159,9 @@ impl FromStr for KubernetesVersion {
 
     fn from_str(text: &str) -> Result<Self, OptionError> {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
-        let version = text.strip_prefix("1.").and_then(digits).map(|minor| Self { minor });
+        // As `kubectl version` says it, v1.36.2-gke.1 and 36+ included: only the minor version counts.
+        let minor = text.trim_start_matches('v').strip_prefix("1.").and_then(|rest| rest.split('.').next());
+        let version = minor.map(|minor| minor.trim_end_matches('+')).and_then(digits).map(|minor| Self { minor });
         version
             .filter(|version| *version >= Self::OLDEST)
             .ok_or_else(|| OptionError::KubernetesVersion(text.to_owned()))
@@ -262,7 +277,18 @@ impl Options {
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Self::default();
+        let quoted = |text: &str| {
+            let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_=.,:/-".contains(&byte));
+            // A line break would end the comment.
+            if plain { text.to_owned() } else { format!("'{}'", text.replace(['\n', '\r'], " ")) }
+        };
+        for variable in &self.contract.environment {
+            write!(f, "{} ", quoted(variable))?;
+        }
         f.write_str("gpufence manifests")?;
+        if let Some(file) = &self.contract.file {
+            write!(f, " --config {}", quoted(file))?;
+        }
         if self.namespace != usual.namespace {
             write!(f, " --namespace {}", self.namespace)?;
         }

@@ -720,7 +720,6 @@ fn what_cannot_be_rendered_is_refused_whole() {
         (&["--replicas", "0"], &[], &["0 replicas; valid is 1 to 100"]),
         (&["--replicas", "-1"], &[], &["-1"]),
         (&["--kubernetes-version", "1.19"], &[], &["\"1.19\"; valid is 1.20 or newer, such as 1.36"]),
-        (&["--kubernetes-version", "1.36.1"], &[], &["\"1.36.1\""]),
         (&["--kubernetes-version", "2.0"], &[], &["\"2.0\""]),
         (&["--kubernetes-version", "1.+30"], &[], &["\"1.+30\""]),
         (&["--priority-class", "No Class"], &[], &["\"No Class\""]),
@@ -751,12 +750,40 @@ fn what_cannot_be_rendered_is_refused_whole() {
 fn the_head_says_how_to_render_the_same_again() {
     for (name, arguments, environment) in GOLDEN {
         let text = run(arguments, environment).1;
-        let command =
-            text.lines().next().unwrap().split_once(": gpufence manifests").unwrap().1.replace("FILE", "ca.pem");
-        let mut again: Vec<_> = command.split_whitespace().collect();
-        if arguments.first() == Some(&"--config") {
-            again.extend(["--config", "contract.yaml"]);
-        }
-        assert_eq!(run(&again, environment).1, text, "{name}: {command}");
+        let (_, command) = text.lines().next().unwrap().split_once(": ").unwrap();
+        let (variables, again) = command.split_once("gpufence manifests").unwrap();
+        let variables: Vec<_> = variables.split_whitespace().map(|pair| pair.split_once('=').unwrap()).collect();
+        let again = again.replace("FILE", "ca.pem");
+        let again: Vec<_> = again.split_whitespace().collect();
+        assert_eq!(run(&again, &variables).1, text, "{name}: {command}");
     }
+}
+
+#[test]
+fn a_version_may_be_written_as_kubectl_says_it() {
+    let minor = |text| run(&["--kubernetes-version", text], &[]).1;
+    for text in ["v1.29", "1.29.7", "v1.29.4-gke.1043002", "1.29+"] {
+        assert_eq!(minor(text), minor("1.29"), "{text}");
+    }
+}
+
+/// kubectl's own copy of it would not fit into an annotation.
+#[test]
+fn a_contract_too_large_for_a_client_side_apply_comes_with_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large.yaml");
+    let names: Vec<_> = (0..7000).map(|number| format!("team-number-{number:0>20}")).collect();
+    let pool = serde_json::json!([{
+        "name": "nvidia",
+        "resources": ["nvidia.com/gpu"],
+        "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}],
+        "nodeSelector": {"accelerator": "nvidia"},
+        "namespaces": {"names": names},
+    }]);
+    std::fs::write(&file, serde_json::json!({"pools": pool}).to_string()).unwrap();
+    let (code, text, errors) = run(&["--config", file.to_str().unwrap()], &[]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let head: String = text.lines().take_while(|line| line.starts_with('#')).collect();
+    assert!(head.contains("--server-side --force-conflicts"), "{head}");
+    assert!(text.starts_with("# Rendered by gpufence 0.1.0: gpufence manifests --config large.yaml\n"), "{head}");
 }

@@ -286,7 +286,8 @@ fn what_a_glob_matches_is_asked_about() {
             let pod = json!({"spec": {"containers": [{"resources": {"requests": {&name: "1"}}}]}});
             let matches = patterns.matches(&name);
             let expression = &gate.0[0].0.expression;
-            if matches || !expression.contains("name.contains('/')") {
+            let exact = !expression.contains("name.contains('/')") && !expression.contains(" && name.endsWith");
+            if matches || exact {
                 prop_assert_eq!(gate.calls(&pod, None), matches, "{} {}: {}", pattern, name, expression);
             }
             compared.borrow_mut()[usize::from(matches)] += 1;

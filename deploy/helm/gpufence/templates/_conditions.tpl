@@ -68,6 +68,9 @@ oldObject == null ||
 name.startsWith('{{ trimSuffix "*" . }}')
 {{- else if regexMatch "^\\*[A-Za-z0-9._/-]*$" . -}}
 name.endsWith('{{ trimPrefix "*" . }}')
+{{- else if regexMatch "^[A-Za-z0-9._/-]*\\*[A-Za-z0-9._/-]*$" . -}}
+{{- $ends := splitList "*" . -}}
+(name.startsWith('{{ first $ends }}') && name.endsWith('{{ last $ends }}'))
 {{- else -}}
 name.contains('/')
 {{- end -}}
