@@ -1,10 +1,11 @@
 //! `gpufence arm` and `gpufence disarm`: whether an outage of the webhook may refuse pods.
 
+use anyhow::anyhow;
 use clap::Args;
 
 use super::installation::installation;
 use super::{Failure, Success, print};
-use crate::cluster::{self, Armed, FailurePolicy, set_target};
+use crate::cluster::{self, Armed, FailurePolicy, RegistrationError, set_target};
 use crate::manifest::names;
 
 /// The installation that is meant.
@@ -56,16 +57,30 @@ fn aim(which: &Which, target: FailurePolicy) -> Result<Success, Failure> {
     let installation = installation(&which.namespace);
     let set = async {
         let client = cluster::connect().await?;
-        anyhow::Ok(set_target(&client, &installation, target).await?)
+        anyhow::Ok(set_target(&client, &installation, target).await)
     };
-    let done = runtime.block_on(set).map_err(Failure::Other)?;
-    let said = done.iter().map(|Armed { kind, now, target }| match (now, target) {
-        (FailurePolicy::Ignore, FailurePolicy::Fail) => format!(
-            "{kind} {}: failurePolicy is Ignore, and the controller sets Fail once a dry run is refused\n",
-            installation.name
-        ),
-        (now, _) => format!("{kind} {}: failurePolicy is {now}\n", installation.name),
-    });
-    print(&said.collect::<String>())?;
-    Ok(Success::Clean)
+    let name = &installation.name;
+    let (mut done, mut failed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for set in runtime.block_on(set).map_err(Failure::Other)? {
+        match set {
+            Ok(Armed { kind, now: FailurePolicy::Ignore, target: FailurePolicy::Fail }) => done.push(format!(
+                "{kind} {name}: failurePolicy is Ignore, and the controller sets Fail once a dry run is refused"
+            )),
+            Ok(Armed { kind, now, .. }) => done.push(format!("{kind} {name}: failurePolicy is {now}")),
+            // One that is not there stands in nobody's way.
+            Err(error @ RegistrationError::Missing { .. }) if target == FailurePolicy::Ignore => {
+                missing.push(error.to_string());
+            }
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    // But where there is none at all, this may be the wrong cluster.
+    if done.is_empty() {
+        failed.append(&mut missing);
+    }
+    done.append(&mut missing);
+    if !done.is_empty() {
+        print(&format!("{}\n", done.join("\n")))?;
+    }
+    if failed.is_empty() { Ok(Success::Clean) } else { Err(Failure::Other(anyhow!(failed.join("\n")))) }
 }

@@ -14,8 +14,7 @@ use super::serve::log_format;
 use super::{Failure, Success, environment, load_contract};
 use crate::certificate::rotation::Schedule;
 use crate::cluster;
-use crate::cluster::controller::{Certificates, Controller as Keeper};
-use crate::contract::{Contract, TlsSource};
+use crate::cluster::controller::Controller as Keeper;
 use crate::lifecycle::{Readiness, Shutdown, Tasks, signals};
 use crate::server;
 use crate::telemetry::log;
@@ -114,35 +113,28 @@ impl Controller {
             version = env!("CARGO_PKG_VERSION"),
             "starting"
         );
-        let certificates = certificates(&contract, schedule);
-        let client = cluster::connect().await?;
-        let (publish, intents) = watch::channel(Arc::new(intent(&contract.policy, &installation)));
+        let client = cluster::stay_connected().await?;
+        let (publish, intents) = watch::channel(Arc::new(intent(&contract, &installation)));
         let shutdown = Shutdown::new();
         let readiness = Readiness::new(&shutdown);
         let mut tasks = Tasks::new();
         if let Some(follow) = follow {
             let wanted = installation.clone();
             let announce = move |Loaded { contract, .. }: Loaded| {
-                drop(publish.send_replace(Arc::new(intent(&contract.policy, &wanted))));
+                drop(publish.send_replace(Arc::new(intent(&contract, &wanted))));
             };
             let following = follow.follow(Arc::clone(&metrics), announce);
             tasks.spawn("contract reload", async { Err::<(), _>(following.await) });
         }
+        let ready = readiness.handle("lease");
         let health = server::health(contract.server.metrics, readiness, metrics, shutdown.clone()).await?;
         tasks.spawn("health and metrics listener", health);
-        let keeper = Keeper::new(client, installation, certificates, identity, intents, controller_metrics);
+        let keeper = Keeper::new(client, installation, schedule, identity, intents, ready, controller_metrics);
         tokio::select! {
             () = keeper.run(shutdown.clone()) => Ok(()),
             Err(lost) = tasks.supervise() => Err(lost.into()),
             // Nobody is sent here: there is nothing to drain.
             Err(signal) = signals(&shutdown, Duration::ZERO) => Err(signal.into()),
         }
-    }
-}
-
-fn certificates(contract: &Contract, schedule: Schedule) -> Certificates {
-    match contract.tls.source {
-        TlsSource::Managed => Certificates::Managed(schedule),
-        TlsSource::SelfSigned { .. } | TlsSource::Files { .. } => Certificates::Given,
     }
 }

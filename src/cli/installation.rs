@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster::{Hooks, Installation, Intent, Probe, pods};
+use crate::contract::{Contract, TlsSource};
 use crate::manifest::conditions::{self, MatchCondition};
 use crate::manifest::names;
 use crate::policy::{Action, NoFacts, Policy};
@@ -34,7 +35,8 @@ pub(super) fn installation(namespace: &str) -> Installation {
 }
 
 /// What the contract wants of the installation.
-pub(super) fn intent(policy: &Policy, installation: &Installation) -> Intent {
+pub(super) fn intent(contract: &Contract, installation: &Installation) -> Intent {
+    let policy = &contract.policy;
     let by_name = |conditions: Vec<MatchCondition>| {
         conditions.into_iter().map(|condition| (condition.name.to_owned(), condition.expression)).collect()
     };
@@ -44,6 +46,7 @@ pub(super) fn intent(policy: &Policy, installation: &Installation) -> Intent {
         (names::TEMPLATES_VALIDATE_HOOK, conditions::of_template_validation(policy)),
     ];
     Intent {
+        keeps_authority: matches!(contract.tls.source, TlsSource::Managed),
         enforces_everywhere: policy.enforces_everywhere(),
         probe: probe(policy, &installation.probe_namespace),
         match_conditions: match_conditions.map(|(hook, conditions)| (hook.to_owned(), by_name(conditions))).into(),

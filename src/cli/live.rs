@@ -57,7 +57,7 @@ impl NamespaceLookup for Live {
 impl Live {
     /// The client, made by whoever needs it first.
     pub(super) async fn client(&self) -> anyhow::Result<&Client> {
-        Ok(self.client.get_or_try_init(cluster::connect).await?)
+        Ok(self.client.get_or_try_init(cluster::stay_connected).await?)
     }
 
     /// Watches the namespaces once a policy asks for their labels, and from then on for ever.

@@ -67,7 +67,7 @@ impl Verify {
             None => in_cluster(&client, &installation).await?,
         };
         let yaml = contract.to_yaml().map_err(|error| Failure::Other(error.into()))?;
-        let intent = intent(&contract.policy, &installation);
+        let intent = intent(&contract, &installation);
         let expected = Expectation {
             policy: &contract.policy,
             contract_sha256: &sha256(yaml.as_bytes()),

@@ -11,13 +11,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use time::OffsetDateTime;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Installation;
 use super::authority::{data, is_ours};
+use super::{Installation, WATCH_SECONDS};
 use crate::certificate::rotation::{DataError, Schedule, State};
 use crate::certificate::{Authority, Leaf};
 
@@ -41,7 +41,7 @@ pub enum LeafError {
     Signing(String, crate::certificate::AuthorityError),
     /// The API server does not say what is in the Secret.
     #[error("the Secret {0} cannot be watched: {1}")]
-    Watch(String, kube::runtime::watcher::Error),
+    Watch(String, Box<watcher::Error>),
 }
 
 /// Follows the CA for ever, and hands each new certificate, with the CA that signed it, to `serve`. While
@@ -54,44 +54,54 @@ pub async fn follow(
 ) -> Infallible {
     let name = installation.authority.clone();
     let secrets = Api::<Secret>::namespaced(client, &installation.namespace);
-    let mut changes = pin!(watch_object(secrets, &name).default_backoff());
+    let one = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
+    let mut changes = pin!(watcher(secrets, one).default_backoff());
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let names = &installation.certificate_names;
     let mut authority: Option<Authority> = None;
     let mut served: Option<Leaf> = None;
-    let mut last_fault = String::new();
+    // Whether the list that is being read has the Secret.
+    let mut listed = false;
+    let mut unread = None;
+    let mut last_fault = None;
     loop {
-        let looked = tokio::select! {
+        let read = tokio::select! {
             change = changes.next() => match change {
-                Some(Ok(secret)) => signing(secret.as_ref(), &name).map(|signing| authority = Some(signing)),
-                Some(Err(error)) => Err(LeafError::Watch(name.clone(), error)),
+                Some(Ok(Event::Init)) => { listed = false; None }
+                Some(Ok(Event::InitApply(secret))) => { listed = true; Some(signing(Some(&secret), &name)) }
+                Some(Ok(Event::Apply(secret))) => Some(signing(Some(&secret), &name)),
+                Some(Ok(Event::InitDone)) => (!listed).then(|| signing(None, &name)),
+                Some(Ok(Event::Delete(_))) => Some(signing(None, &name)),
+                Some(Err(error)) => Some(Err(LeafError::Watch(name.clone(), Box::new(error)))),
                 // kube's watcher does not end.
-                None => { looks.tick().await; Ok(()) }
+                None => { looks.tick().await; None }
             },
-            _ = looks.tick() => Ok(()),
+            _ = looks.tick() => None,
         };
+        match read {
+            Some(Ok(read)) => (authority, unread) = (Some(read), None),
+            Some(Err(error)) => unread = Some(error),
+            // Whatever was wrong before still is.
+            None => {}
+        }
         let now = OffsetDateTime::now_utc();
-        let renewed = looked.and_then(|()| {
-            let Some(authority) = &authority else { return Ok(()) };
+        let mut unsigned = None;
+        if let Some(authority) = &authority {
             let is_current = |leaf: &Leaf| leaf.authority == authority.fingerprint() && !leaf.is_due(now);
-            if served.as_ref().is_some_and(is_current) {
-                return Ok(());
-            }
-            let issued = authority.issue(names, schedule.leaf_validity, now);
-            let leaf = issued.map_err(|error| LeafError::Signing(name.clone(), error))?;
-            serve(served.insert(leaf), authority);
-            Ok(())
-        });
-        match renewed {
-            Ok(()) => last_fault.clear(),
-            Err(error) => {
-                let fault = error.to_string();
-                if fault != last_fault {
-                    tracing::warn!(error = fault, "no new certificate; the one that is served stays");
-                    last_fault = fault;
+            if !served.as_ref().is_some_and(is_current) {
+                match authority.issue(names, schedule.leaf_validity, now) {
+                    Ok(leaf) => serve(served.insert(leaf), authority),
+                    Err(error) => unsigned = Some(LeafError::Signing(name.clone(), error)),
                 }
             }
+        }
+        let fault = unread.as_ref().or(unsigned.as_ref()).map(ToString::to_string);
+        if fault != last_fault {
+            if let Some(error) = &fault {
+                tracing::warn!(error, "no new certificate; the one that is served stays");
+            }
+            last_fault = fault;
         }
     }
 }
@@ -103,6 +113,6 @@ fn signing(secret: Option<&Secret>, name: &str) -> Result<Authority, LeafError> 
         return Err(LeafError::Foreign(name.to_owned()));
     }
     let found =
-        State::signing_from_data(&data(secret)).map_err(|error| LeafError::Data(name.to_owned(), error.into()))?;
+        State::signing_from_data(&data(secret)).map_err(|error| LeafError::Data(name.to_owned(), Box::new(error)))?;
     found.ok_or_else(absent)
 }

@@ -26,12 +26,14 @@ pub(super) struct Candidate {
     identity: String,
     /// The version of the Lease that was last seen, and since when it has been that one.
     seen: Option<(String, Instant)>,
+    /// When the Lease was last taken or renewed.
+    renewed: Option<Instant>,
 }
 
 impl Candidate {
     /// Nothing is known of the Lease yet.
     pub(super) fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
-        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, seen: None }
+        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, seen: None, renewed: None }
     }
 
     /// Takes or renews the Lease; whether it is ours for the next seconds.
@@ -68,7 +70,16 @@ impl Candidate {
             lease_transitions: Some(spec.lease_transitions.unwrap_or_default() + i32::from(taken)),
             ..spec
         };
-        self.put(lease, spec).await
+        // From before it is written, since others count from after.
+        let began = Instant::now();
+        let leads = self.put(lease, spec).await?;
+        self.renewed = leads.then_some(began);
+        Ok(leads)
+    }
+
+    /// Whether nobody else can have taken the Lease meanwhile.
+    pub(super) fn holds(&self) -> bool {
+        self.renewed.is_some_and(|renewed| renewed.elapsed() < VALID)
     }
 
     /// Gives the Lease back, so that another may lead at once.

@@ -10,7 +10,8 @@
 //! | `leaf` | the certificate that a replica makes for itself from the CA in a Secret | `serve` |
 //! | `lease` | which controller leads | `controller` |
 //! | `authority` | the Secret with the CA | `controller`, `serve` |
-//! | `registrations` | both webhook configurations: caBundle and failurePolicy, nothing else of them | `controller`, `arm` |
+//! | `registrations` | both webhook configurations: caBundle and failurePolicy, nothing else of them | `controller`, `verify` |
+//! | `target` | the failurePolicy that people want: armed, or not at all | `arm` |
 //! | `replicas` | the webhook's pods and the certificates that they serve | `controller`, `verify` |
 //! | `probe` | a dry run through the API server that the webhook must refuse | `controller`, `verify` |
 //! | [`pods`] | the pods of dry runs | `controller`, `verify` |
@@ -26,17 +27,28 @@ pub mod pods;
 mod probe;
 mod registrations;
 mod replicas;
+mod target;
 pub mod verify;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use kube::{Client, Config};
 
 pub use leaf::{LeafError, follow as follow_authority};
 pub use namespaces::Namespaces;
 pub use probe::Probe;
-pub use registrations::{Armed, FailurePolicy, RegistrationError, set_target};
+pub use registrations::{FailurePolicy, RegistrationError};
+pub use target::{Armed, set_target};
+
+/// After how long the API server ends a watch, and a new one is opened, in seconds. A watch that died without a
+/// word is noticed soon after, and one a minute is no burden for an API server.
+const WATCH_SECONDS: u32 = 60;
+
+/// How long an answer may be silent. API servers give up on a request after a minute themselves, and watches end
+/// before: what is silent for longer is dead. kube would wait for ever.
+const SILENCE: Duration = Duration::from_secs(75);
 
 /// The names that an installation has in the cluster. They come from what rendered its manifests, so that
 /// the two cannot disagree.
@@ -81,6 +93,9 @@ pub type MatchConditions = BTreeMap<String, BTreeMap<String, String>>;
 /// What the controller should bring about, from the contract in force.
 #[derive(Debug, Clone)]
 pub struct Intent {
+    /// Whether the certificates are made from a CA in a Secret, which is to be kept together with the caBundle. With
+    /// any other source somebody else keeps both, such as cert-manager.
+    pub keeps_authority: bool,
     /// Whether the contract enforces in every namespace. Only then may an outage of the webhook be allowed to
     /// refuse a pod.
     pub enforces_everywhere: bool,
@@ -105,9 +120,24 @@ pub enum ConnectError {
     Client(#[source] kube::Error),
 }
 
-/// A client for the cluster of the kubeconfig or, in a pod, for its own.
+/// A client for the cluster of the kubeconfig or, in a pod, for its own. A busy API server is asked again a few times:
+/// a command is run once.
 pub async fn connect() -> Result<Client, ConnectError> {
-    let config = Config::infer().await.map_err(ConnectError::Config)?;
+    client(true).await
+}
+
+/// The same for a process that stays, and asks again by itself: the client's own attempts would only keep from the
+/// log what is wrong, and come late when it is over.
+pub async fn stay_connected() -> Result<Client, ConnectError> {
+    client(false).await
+}
+
+async fn client(retries: bool) -> Result<Client, ConnectError> {
+    let mut config = Config::infer().await.map_err(ConnectError::Config)?;
+    config.default_retry = retries;
+    config.read_timeout = Some(SILENCE);
+    // Otherwise it runs while a connection waits for its next request.
+    config.reset_reader_on_write = true;
     Client::try_from(config).map_err(ConnectError::Client)
 }
 

@@ -17,9 +17,9 @@ use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Said;
+use super::{Said, WATCH_SECONDS, has_code};
 use crate::lifecycle::ReadyHandle;
 use crate::policy::{Facts, LabelSelector};
 use crate::telemetry::metrics::Metrics;
@@ -27,16 +27,20 @@ use crate::telemetry::metrics::Metrics;
 /// How many namespaces are read at once.
 const PAGE: u32 = 500;
 
-/// After how long the API server ends a watch and a new one is opened, in seconds. It must be below five
-/// minutes, after which the client gives up on a connection that is silent.
-const WATCH_SECONDS: u32 = 290;
+/// How long a watch may be silent: the API server should have ended it before. Without a limit one whose other end is
+/// gone would be waited for, and its labels believed, for ever.
+const SILENT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
-/// How long to wait after a failure, doubled by each that follows up to the longest.
+/// How long to wait after a failure, doubled by each that follows up to the longest. No two watches are opened
+/// within the shortest, whatever ends them.
 const BACKOFF: Duration = Duration::from_millis(800);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The labels of one namespace.
 type Labels = BTreeMap<String, String>;
+
+/// By name. A copy shares names and labels with what it was made from.
+type Known = HashMap<Arc<str>, Arc<Labels>>;
 
 /// How many namespaces are looked up at once. Who asks for one that is not there asks each time anew: names
 /// that somebody made up must not fill the memory.
@@ -45,7 +49,7 @@ const LOOKUPS: usize = 16;
 /// The labels of the namespaces that are known. Reading takes no lock and waits for nothing.
 #[derive(Debug)]
 pub struct Namespaces {
-    known: ArcSwap<HashMap<String, Arc<Labels>>>,
+    known: ArcSwap<Known>,
     lookups: Semaphore,
 }
 
@@ -67,8 +71,17 @@ enum Interrupted {
     /// Changes were missed: everything has to be read again.
     #[error("the API server no longer has the changes since the last one seen")]
     Outdated,
+    /// The connection may be gone without a word.
+    #[error("the API server was silent for {} s", SILENT.as_secs())]
+    Silent,
     #[error("{}", Said(.0))]
-    Failed(#[from] kube::Error),
+    Failed(kube::Error),
+}
+
+impl From<kube::Error> for Interrupted {
+    fn from(error: kube::Error) -> Self {
+        if has_code(&error, 410) { Self::Outdated } else { Self::Failed(error) }
+    }
 }
 
 impl Namespaces {
@@ -95,7 +108,7 @@ impl Namespaces {
         let (name, labels) = named(found);
         self.change(|known| {
             // What the watch brought meanwhile is newer.
-            known.entry(name.clone()).or_insert_with(|| Arc::clone(&labels));
+            known.entry(Arc::clone(&name)).or_insert_with(|| Arc::clone(&labels));
         });
         Ok(Some(labels))
     }
@@ -107,37 +120,26 @@ impl Namespaces {
         let mut version = None;
         let mut backoff = BACKOFF;
         loop {
-            let ended = match &version {
-                None => self.list(&api).await.map(|read| version = Some(read)),
-                Some(since) => match self.watch(&api, since, &metrics, &mut backoff).await {
-                    Ok(last) => {
-                        version = Some(last);
-                        Ok(())
-                    }
-                    Err(Interrupted::Outdated) => {
-                        version = None;
-                        Ok(())
-                    }
-                    Err(Interrupted::Failed(error)) => {
-                        // What was missed in between is not known, so all is read again.
-                        version = None;
-                        Err(error)
-                    }
-                },
+            let began = Instant::now();
+            let ended = match version.take() {
+                None => self.list(&api).await,
+                Some(since) => self.watch(&api, since, &metrics, &mut backoff).await,
             };
             match ended {
-                Ok(()) => {
+                Ok(last) => {
                     metrics.namespace_labels_current(now());
-                    if version.is_some()
-                        && let Some(ready) = ready.take()
-                    {
+                    if let Some(ready) = ready.take() {
                         tracing::info!(namespaces = self.known.load().len(), "the labels of namespaces are known");
                         ready.ready();
+                    } else {
+                        sleep_until(began + BACKOFF).await;
                     }
+                    version = Some(last);
                 }
+                // What was missed in between is not known, so all is read again.
                 Err(error) => {
                     tracing::warn!(
-                        error = %Said(&error),
+                        %error,
                         retry_seconds = backoff.as_secs_f32(),
                         "the namespaces cannot be watched; the labels last seen stay"
                     );
@@ -149,7 +151,7 @@ impl Namespaces {
     }
 
     /// Reads all namespaces, page by page, and returns the version from which changes follow.
-    async fn list(&self, api: &Api<Namespace>) -> Result<String, kube::Error> {
+    async fn list(&self, api: &Api<Namespace>) -> Result<String, Interrupted> {
         let mut all = HashMap::new();
         let mut parameters = ListParams::default().limit(PAGE);
         loop {
@@ -170,19 +172,19 @@ impl Namespaces {
     async fn watch(
         &self,
         api: &Api<Namespace>,
-        since: &str,
+        since: String,
         metrics: &Metrics,
         backoff: &mut Duration,
     ) -> Result<String, Interrupted> {
-        let mut version = since.to_owned();
-        let events = api.watch_metadata(&WatchParams::default().timeout(WATCH_SECONDS), since).await?;
+        let events = api.watch_metadata(&WatchParams::default().timeout(WATCH_SECONDS), &since).await?;
+        let mut version = since;
         let mut events = pin!(events);
-        while let Some(event) = events.try_next().await? {
+        while let Some(event) = timeout(SILENT, events.try_next()).await.map_err(|_| Interrupted::Silent)?? {
             match event {
                 WatchEvent::Added(namespace) | WatchEvent::Modified(namespace) => {
                     version = namespace.metadata.resource_version.clone().unwrap_or(version);
                     let (name, labels) = named(namespace);
-                    self.change(|known| drop(known.insert(name.clone(), Arc::clone(&labels))));
+                    self.change(|known| drop(known.insert(Arc::clone(&name), Arc::clone(&labels))));
                 }
                 WatchEvent::Deleted(namespace) => {
                     version = namespace.metadata.resource_version.clone().unwrap_or(version);
@@ -190,17 +192,17 @@ impl Namespaces {
                     self.change(|known| drop(known.remove(&name)));
                 }
                 WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
-                WatchEvent::Error(status) if status.code == 410 => return Err(Interrupted::Outdated),
-                WatchEvent::Error(status) => return Err(Interrupted::Failed(kube::Error::Api(status))),
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             }
             *backoff = BACKOFF;
             metrics.namespace_labels_current(now());
         }
+        *backoff = BACKOFF;
         Ok(version)
     }
 
     /// Namespaces change seldom and are read with every request: so a change copies the map.
-    fn change(&self, change: impl Fn(&mut HashMap<String, Arc<Labels>>)) {
+    fn change(&self, change: impl Fn(&mut Known)) {
         self.known.rcu(|known| {
             let mut known = HashMap::clone(known);
             change(&mut known);
@@ -213,7 +215,10 @@ fn now() -> i64 {
     OffsetDateTime::now_utc().unix_timestamp()
 }
 
-fn named(namespace: PartialObjectMeta<Namespace>) -> (String, Arc<Labels>) {
+fn named(namespace: PartialObjectMeta<Namespace>) -> (Arc<str>, Arc<Labels>) {
     let metadata = namespace.metadata;
-    (metadata.name.unwrap_or_default(), Arc::new(metadata.labels.unwrap_or_default()))
+    (metadata.name.unwrap_or_default().into(), Arc::new(metadata.labels.unwrap_or_default()))
 }
+
+#[cfg(test)]
+mod tests;

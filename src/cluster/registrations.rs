@@ -70,6 +70,14 @@ impl Kind {
         }
     }
 
+    /// The name of the webhook that judges or completes pods.
+    pub(super) fn pod_hook(self, installation: &Installation) -> &str {
+        match self {
+            Self::Validating => &installation.hooks.validate,
+            Self::Mutating => &installation.hooks.mutate,
+        }
+    }
+
     fn resource(self) -> ApiResource {
         match self {
             Self::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
@@ -98,6 +106,21 @@ pub enum RegistrationError {
         name: String,
         /// The webhook that it should have.
         hook: String,
+    },
+    /// It calls something else.
+    #[error(
+        "the {kind} {name} calls {calls}, and not the Service {name} in the namespace {namespace}: it is another \
+         installation's, and a cluster has room for one"
+    )]
+    Foreign {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The namespace of this installation.
+        namespace: String,
+        /// What it calls instead.
+        calls: String,
     },
     /// The API server did not do it.
     #[error("{kind} {name}: {}", Said(.source))]
@@ -153,15 +176,22 @@ impl Registration {
         let Some(found) = found else {
             return Err(RegistrationError::Missing { kind: kind.name(), name });
         };
-        let wanted = match kind {
-            Kind::Validating => &installation.hooks.validate,
-            Kind::Mutating => &installation.hooks.mutate,
+        let wanted = kind.pod_hook(installation);
+        let hooks = read_hooks(&found, installation);
+        let Some(pod_hook) = hooks.iter().position(|hook| hook.name == wanted) else {
+            return Err(RegistrationError::NoHook { kind: kind.name(), name, hook: wanted.to_owned() });
         };
-        let hooks: Vec<_> =
-            found.data["webhooks"].as_array().into_iter().flatten().map(|hook| read_hook(hook, installation)).collect();
-        let Some(pod_hook) = hooks.iter().position(|hook| hook.name == *wanted) else {
-            return Err(RegistrationError::NoHook { kind: kind.name(), name, hook: wanted.clone() });
-        };
+        if !hooks[pod_hook].is_ours {
+            let service = &found.data["webhooks"][pod_hook]["clientConfig"]["service"];
+            let calls = match (&service["name"], &service["namespace"]) {
+                (Value::String(name), Value::String(namespace)) => {
+                    format!("the Service {name} in the namespace {namespace}")
+                }
+                _ => "a URL".to_owned(),
+            };
+            let namespace = installation.namespace.clone();
+            return Err(RegistrationError::Foreign { kind: kind.name(), name, namespace, calls });
+        }
         let annotations = found.metadata.annotations.unwrap_or_default();
         let target = annotations.get(&installation.target_annotation).and_then(|text| FailurePolicy::read(text));
         Ok(Self {
@@ -217,16 +247,7 @@ impl Registration {
     }
 
     fn change(&self, field: &str, value: impl Fn(&Hook) -> Option<Value>) -> Vec<Value> {
-        let hooks = self.hooks.iter().enumerate().filter_map(|(index, hook)| Some((index, hook, value(hook)?)));
-        hooks
-            .flat_map(|(index, hook, value)| {
-                [
-                    json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": hook.name}),
-                    // Adds as well as replaces.
-                    json!({"op": "add", "path": format!("/webhooks/{index}/{field}"), "value": value}),
-                ]
-            })
-            .collect()
+        change(&self.hooks, field, value)
     }
 
     /// Makes a change. Whether it was made: not where the configuration was changed meanwhile, which the next
@@ -235,84 +256,55 @@ impl Registration {
         // A controller that slept must not undo what another did since.
         let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version});
         operations.insert(0, version);
-        match patch(client, self.kind, &self.name, operations).await {
-            Ok(()) => Ok(true),
-            // 422 is a test that failed.
-            Err(error) if has_code(&error, 409) || has_code(&error, 422) => Ok(false),
-            Err(source) => Err(RegistrationError::Api { kind: self.kind.name(), name: self.name.clone(), source }),
+        let error = match patch(client, self.kind, &self.name, operations).await {
+            Ok(()) => return Ok(true),
+            Err(error) if has_code(&error, 409) => return Ok(false),
+            Err(error) => error,
+        };
+        let fault = |source| RegistrationError::Api { kind: self.kind.name(), name: self.name.clone(), source };
+        // A test that failed, and as well a configuration that this API server no longer takes: the code is the same
+        // and the words say nothing, but the first is no fault and the second would come again for ever.
+        if has_code(&error, 422) {
+            let now = api(client, self.kind).get_metadata_opt(&self.name).await.map_err(fault)?;
+            let version = now.and_then(|now| now.metadata.resource_version);
+            if version.as_ref() != Some(&self.resource_version) {
+                return Ok(false);
+            }
         }
+        Err(fault(error))
     }
 }
 
-/// What [`set_target`] did to a configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Armed {
-    /// The configuration's kind.
-    pub kind: &'static str,
-    /// The failurePolicy that it has now.
-    pub now: FailurePolicy,
-    /// The one that the controller brings about once it is safe.
-    pub target: FailurePolicy,
+/// The change of one field of the webhooks for which there is a value.
+pub(super) fn change(hooks: &[Hook], field: &str, value: impl Fn(&Hook) -> Option<Value>) -> Vec<Value> {
+    let hooks = hooks.iter().enumerate().filter_map(|(index, hook)| Some((index, hook, value(hook)?)));
+    hooks
+        .flat_map(|(index, hook, value)| {
+            [
+                json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": hook.name}),
+                // Adds as well as replaces.
+                json!({"op": "add", "path": format!("/webhooks/{index}/{field}"), "value": value}),
+            ]
+        })
+        .collect()
 }
 
-/// Sets what the controller aims at. Ignore takes effect at once, with or without a controller; Fail when the
-/// controller has seen a dry run refused. The mutating webhook is only ever disarmed here: it fails open
-/// unless its manifest says otherwise.
-///
-/// # Errors
-/// Where a configuration is missing or cannot be changed. The others are changed all the same.
-pub async fn set_target(
-    client: &Client,
-    installation: &Installation,
-    target: FailurePolicy,
-) -> Result<Vec<Armed>, RegistrationError> {
-    let kinds: &[Kind] = match target {
-        FailurePolicy::Ignore => &Kind::ALL,
-        FailurePolicy::Fail => &[Kind::Validating],
-    };
-    let mut done = Vec::new();
-    let mut failed = None;
-    for kind in kinds {
-        match set_one(client, installation, *kind, target).await {
-            Ok(armed) => done.push(armed),
-            Err(error) => failed = Some(error),
-        }
-    }
-    failed.map_or(Ok(done), Err)
-}
-
-async fn set_one(
-    client: &Client,
-    installation: &Installation,
-    kind: Kind,
-    target: FailurePolicy,
-) -> Result<Armed, RegistrationError> {
-    let registration = Registration::read(client, installation, kind).await?;
-    let now = match target {
-        FailurePolicy::Ignore => FailurePolicy::Ignore,
-        FailurePolicy::Fail => registration.pod_hook().failure_policy,
-    };
-    // The annotation first: a controller that looks in between must not arm again.
-    let annotation = json!({"metadata": {"annotations": {&installation.target_annotation: target.as_str()}}});
-    let fault = |source| RegistrationError::Api { kind: kind.name(), name: installation.name.clone(), source };
-    api(client, kind)
-        .patch(&installation.name, &PatchParams::default(), &Patch::Merge(annotation))
-        .await
-        .map_err(fault)?;
-    patch(client, kind, &installation.name, registration.with_failure_policy(now)).await.map_err(fault)?;
-    Ok(Armed { kind: kind.name(), now, target })
-}
-
-fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
+pub(super) fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &kind.resource())
 }
 
-async fn patch(client: &Client, kind: Kind, name: &str, operations: Vec<Value>) -> Result<(), kube::Error> {
+pub(super) async fn patch(client: &Client, kind: Kind, name: &str, operations: Vec<Value>) -> Result<(), kube::Error> {
     if operations.is_empty() {
         return Ok(());
     }
     let patch = serde_json::from_value(operations.into()).map_err(kube::Error::SerdeError)?;
     api(client, kind).patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await.map(drop)
+}
+
+/// The webhooks of a configuration, in their order.
+pub(super) fn read_hooks(configuration: &DynamicObject, installation: &Installation) -> Vec<Hook> {
+    let hooks = configuration.data["webhooks"].as_array().into_iter().flatten();
+    hooks.map(|hook| read_hook(hook, installation)).collect()
 }
 
 fn read_hook(hook: &Value, installation: &Installation) -> Hook {
@@ -330,3 +322,6 @@ fn read_hook(hook: &Value, installation: &Installation) -> Hook {
         conditions: conditions.map(|condition| (text(&condition["name"]), text(&condition["expression"]))).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,8 +93,16 @@ impl fmt::Debug for Level {
     }
 }
 
+/// Libraries that report each failed call by themselves. Whoever made the call says what it means, and says it once.
+const SAID_TWICE: [&str; 2] = ["kube_client", "kube_runtime"];
+
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::builder().parse(filter).map_err(|source| LogError::Filter { found: filter.to_owned(), source })
+    let fault = |source| LogError::Filter { found: filter.to_owned(), source };
+    let mut parsed = EnvFilter::builder().parse(filter).map_err(fault)?;
+    for library in SAID_TWICE.iter().filter(|library| !filter.contains(*library)) {
+        parsed = parsed.add_directive(format!("{library}=off").parse().map_err(fault)?);
+    }
+    Ok(parsed)
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {
@@ -113,5 +121,12 @@ mod tests {
         let error = init(LogFormat::Json, "gpufence=loud").unwrap_err();
         assert!(matches!(error, LogError::Filter { .. }));
         assert!(error.to_string().contains("\"gpufence=loud\""), "{error}");
+    }
+
+    #[test]
+    fn what_is_said_twice_is_heard_only_where_it_is_asked_for() {
+        let directives = |filter: &str| parse(filter).unwrap().to_string();
+        assert!(directives("info").contains("kube_client=off"));
+        assert!(directives("info,kube_client=debug").contains("kube_client=debug"));
     }
 }

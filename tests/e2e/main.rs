@@ -36,6 +36,7 @@ mod objects;
 /// Waiting, but not for ever.
 mod poll;
 /// Processes that do not outlive the tests.
+#[allow(dead_code, reason = "shared with the tests of an installation")]
 mod process;
 /// A mutating webhook that is not ours.
 mod rival;

@@ -2,6 +2,9 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::poll;
 
 /// A process with its output in a file. It is killed when dropped.
 #[derive(Debug)]
@@ -35,6 +38,17 @@ impl Process {
         if let Some(status) = self.child.try_wait().unwrap() {
             panic!("{} has ended by itself ({status}):\n{}", self.name, self.last_lines());
         }
+    }
+
+    /// Sends SIGTERM, as a kubelet does, and returns after how long the process has ended. It fails where it has not
+    /// after the limit, when a kubelet would kill it.
+    pub fn terminate(&mut self, limit: Duration) -> Duration {
+        let began = Instant::now();
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        poll::until(&format!("{} has ended", self.name), limit, || match self.child.try_wait().unwrap() {
+            Some(_) => Ok(began.elapsed()),
+            None => Err(self.last_lines()),
+        })
     }
 
     /// The end of the output, for messages.

@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use time::OffsetDateTime;
 
-use super::super::registrations::{FailurePolicy, Kind, Registration};
+use super::super::registrations::{FailurePolicy, Kind, Registration, RegistrationError};
 use super::super::replicas::{self, Replica};
 use super::super::{Installation, Said};
 use super::{Check, Expectation};
@@ -34,11 +34,7 @@ pub(super) async fn registrations(
         let registration = match Registration::read(client, installation, kind).await {
             Ok(registration) => registration,
             Err(error) => {
-                checks.push(Check::failed(
-                    REGISTRATION,
-                    error.to_string(),
-                    "kubectl apply what `gpufence manifests` prints",
-                ));
+                checks.push(absent(kind, &error));
                 continue;
             }
         };
@@ -49,6 +45,24 @@ pub(super) async fn registrations(
         }
     }
     registered
+}
+
+/// What is said of a registration that is not the installation's, or that cannot be read.
+fn absent(kind: Kind, error: &RegistrationError) -> Check {
+    match error {
+        RegistrationError::Api { source, name, .. } => {
+            Check::unanswered(REGISTRATION, &format!("the {} {name} cannot be read", kind.name()), source)
+        }
+        RegistrationError::Foreign { .. } => Check::failed(
+            REGISTRATION,
+            error.to_string(),
+            "name the other installation with --namespace, or take it away and kubectl apply what `gpufence manifests` \
+             prints for this one",
+        ),
+        RegistrationError::Missing { .. } | RegistrationError::NoHook { .. } => {
+            Check::failed(REGISTRATION, error.to_string(), "kubectl apply what `gpufence manifests` prints")
+        }
+    }
 }
 
 fn judge(registration: &Registration, installation: &Installation, expected: &Expectation<'_>) -> Check {

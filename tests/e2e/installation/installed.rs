@@ -33,6 +33,10 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub struct Installed {
     pub replicas: Vec<Replica>,
     pub controllers: Vec<Process>,
+    /// The URL of the API server for the processes that are started next, where it is another than its own.
+    pub way: Option<String>,
+    /// The namespace that the options name, or the usual one.
+    namespace: String,
     /// The folder that plays the mounted ConfigMap.
     mount: PathBuf,
     started: Started,
@@ -85,9 +89,13 @@ impl Installed {
         };
         let host = reachable_host();
         let mount = cluster().folder(&cluster().unique());
+        let named = options.iter().skip_while(|option| **option != "--namespace").nth(1);
+        let namespace = named.copied().unwrap_or(NAMESPACE).to_owned();
         let installed = Self {
             replicas: Vec::new(),
             controllers: Vec::new(),
+            way: None,
+            namespace,
             mount,
             started,
             host,
@@ -163,14 +171,17 @@ impl Installed {
     fn command(&self, account: &str, pod: &str) -> Command {
         let file = self.mount.join(format!("{account}.kubeconfig"));
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-        let token = admin().post(&format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"), &request);
+        let namespace = &self.namespace;
+        let token = admin().post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"), &request);
         let token = token.stored()["status"]["token"].as_str().unwrap().to_owned();
-        std::fs::write(&file, self.started.kubeconfig_text(&token)).unwrap();
+        let url = self.way.clone().unwrap_or_else(|| self.started.url.clone());
+        let started = Started { url, ..self.started.clone() };
+        std::fs::write(&file, started.kubeconfig_text(&token)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpufence"));
         command
             .env("KUBECONFIG", &file)
             .env("GPUFENCE_CONFIG", self.mount.join("contract.yaml"))
-            .env("POD_NAMESPACE", NAMESPACE)
+            .env("POD_NAMESPACE", namespace)
             .env("POD_NAME", pod);
         command
     }
@@ -183,6 +194,12 @@ impl Installed {
 
     /// The same with further variables.
     pub fn start_replica_with(&mut self, variables: &[(&str, &str)]) {
+        self.begin_replica(variables);
+        self.wait_for_replica();
+    }
+
+    /// The first half: the process listens, and the API server knows of a pod that is not ready.
+    pub fn begin_replica(&mut self, variables: &[(&str, &str)]) {
         let name = format!("gpufence-{}", cluster().unique());
         let mut command = self.command("gpufence", &name);
         command.arg("serve").envs(variables.iter().copied());
@@ -197,10 +214,14 @@ impl Installed {
             let port = |name: &str| line[name].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
             Ok((SocketAddr::new(self.host, port("https")), SocketAddr::new(self.host, port("metrics"))))
         });
-        let pod = Self::pod(&name, https.port(), metrics.port());
+        let pod = self.pod(&name, https.port(), metrics.port());
         self.make(&pod);
         self.set_status(&pod, false);
         self.replicas.push(Replica { process, pod, https, metrics });
+    }
+
+    /// The second: it is ready, and called.
+    pub fn wait_for_replica(&mut self) {
         let replica = self.replicas.last().unwrap();
         poll::until("the replica is ready", START, || {
             get_plain(replica.metrics, "/readyz").map_err(|error| format!("{error}\n{}", replica.process.last_lines()))
@@ -210,13 +231,14 @@ impl Installed {
     }
 
     /// The pod that stands for a process, as the Deployment's template makes it.
-    fn pod(name: &str, https: u16, metrics: u16) -> Value {
-        let deployment = admin().get(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gpufence")).stored();
+    fn pod(&self, name: &str, https: u16, metrics: u16) -> Value {
+        let namespace = &self.namespace;
+        let deployment = admin().get(&format!("/apis/apps/v1/namespaces/{namespace}/deployments/gpufence")).stored();
         let template = &deployment["spec"]["template"];
         let mut pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]},
+            "metadata": {"name": name, "namespace": namespace, "labels": template["metadata"]["labels"]},
             "spec": template["spec"],
         });
         // Its processes end by themselves: nobody is there to confirm it.
@@ -245,7 +267,8 @@ impl Installed {
             .iter()
             .map(|replica| json!({"addresses": [{"ip": self.host.to_string()}], "ports": ports(replica)}))
             .collect();
-        let metadata = json!({"name": "gpufence", "namespace": NAMESPACE});
+        let namespace = &self.namespace;
+        let metadata = json!({"name": "gpufence", "namespace": namespace});
         let mut all = vec![json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})];
         if features::has_resource("/apis/discovery.k8s.io/v1", "endpointslices") {
             all.extend(self.replicas.iter().map(|replica| {
@@ -254,7 +277,7 @@ impl Installed {
                     "kind": "EndpointSlice",
                     "metadata": {
                         "name": replica.pod["metadata"]["name"],
-                        "namespace": NAMESPACE,
+                        "namespace": namespace,
                         "labels": {"kubernetes.io/service-name": "gpufence"},
                     },
                     "addressType": "IPv4",
@@ -266,7 +289,7 @@ impl Installed {
         for object in all {
             // The plural of Endpoints is its own.
             let place = if object["kind"] == "Endpoints" {
-                format!("/api/v1/namespaces/{NAMESPACE}/endpoints/gpufence")
+                format!("/api/v1/namespaces/{namespace}/endpoints/gpufence")
             } else {
                 path(&object)
             };
@@ -281,6 +304,19 @@ impl Installed {
         }
     }
 
+    /// Ends one replica as a node that is gone, and takes it out of the Service as its controllers would.
+    pub fn lose_replica(&mut self, index: usize) {
+        let lost = self.replicas.remove(index);
+        self.set_status(&lost.pod, false);
+        admin().delete(&path(&lost.pod)).stored();
+        let slice = lost.pod["metadata"]["name"].as_str().unwrap();
+        let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", self.namespace);
+        admin().delete(&format!("{slices}/{slice}"));
+        self.set_endpoints();
+        // As long as the Service calls it a pod lives on.
+        drop(lost);
+    }
+
     /// Starts a controller under the installation's own service account.
     pub fn start_controller(&mut self) {
         self.start_controller_with(&[]);
@@ -293,6 +329,12 @@ impl Installed {
         command.arg("controller").args(options).env("GPUFENCE__SERVER__METRICS", "127.0.0.1:0");
         let folder = cluster().folder(&name);
         self.controllers.push(Process::start("controller", command, &folder));
+    }
+
+    /// A subcommand of the built program with the rights of a service account of the installation.
+    pub fn run_as(&self, account: &str, arguments: &[&str]) -> Output {
+        let mut command = self.command(account, "nobody");
+        command.env_remove("GPUFENCE_CONFIG").env_remove("POD_NAMESPACE").args(arguments).output().unwrap()
     }
 
     /// A subcommand of the built program with the rights of the administrator.
@@ -384,9 +426,9 @@ impl Drop for Installed {
                 admin().discard(object);
             }
         }
-        admin().delete(&format!("/api/v1/namespaces/{NAMESPACE}/endpoints/gpufence"));
+        admin().delete(&format!("/api/v1/namespaces/{}/endpoints/gpufence", self.namespace));
         admin().delete(&collection(&json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": NAMESPACE},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": self.namespace},
         })));
     }
 }

@@ -60,7 +60,7 @@ fn whoever_makes_a_pod_is_held_to_the_contract() {
             },
         })
     };
-    let owned = |mut pod: Value, owner: &Value| {
+    let made_by = |mut pod: Value, owner: &Value| {
         pod["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "apps/v1",
             "kind": owner["kind"],
@@ -74,16 +74,16 @@ fn whoever_makes_a_pod_is_held_to_the_contract() {
     let warnings = reply.our_warnings();
     assert!(warnings.len() == 1 && warnings[0].starts_with("toleration-outside-allowlist"), "{warnings:?}");
     let replica_set = reply.stored();
-    let reply = controller("replicaset").create(&owned(tolerating(&web), &replica_set));
+    let reply = controller("replicaset").create(&made_by(tolerating(&web), &replica_set));
     assert!(is_refused(&reply), "{reply:#?}");
 
     let agent = admin().create(&owner("DaemonSet", "agent", &agents, tolerating(&agents))).stored();
-    let pod = owned(tolerating(&agents), &agent);
+    let pod = made_by(tolerating(&agents), &agent);
     controller("daemon-set").create(&pod).stored();
     // The same pod by anybody else, and another DaemonSet's.
     assert!(is_refused(&admin().create(&pod)));
     let other = admin().create(&owner("DaemonSet", "other", &agents, tolerating(&agents))).stored();
-    assert!(is_refused(&controller("daemon-set").create(&owned(tolerating(&agents), &other))));
+    assert!(is_refused(&controller("daemon-set").create(&made_by(tolerating(&agents), &other))));
 }
 
 /// A pod that was there before the fence is not punished for what is done to it.

@@ -32,9 +32,13 @@ mod process;
 
 /// An installation, and what can be done to it.
 mod installed;
+/// A way to the API server that can be cut.
+mod line;
 /// Who tolerates, who requests, who does neither.
 mod requests;
 
+/// What people and other programs do to an installation by hand.
+mod amiss;
 /// With nothing running, whatever the cluster itself needs still works.
 mod bootstrap;
 /// The CA, the caBundle and the certificates.
@@ -43,5 +47,7 @@ mod certificates_live;
 mod lifecycle;
 /// Labels of namespaces and the contract, changed while it runs.
 mod live;
+/// The API server is gone for some time, in one way or another.
+mod outage;
 /// The acceptance test finds what is right and what is not.
 mod verify;

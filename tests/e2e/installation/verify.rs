@@ -117,3 +117,32 @@ fn what_is_not_installed_is_said() {
     assert!(said.contains("there is no ConfigMap gpufence in the namespace elsewhere"), "{said}");
     assert!(said.contains("gpufence manifests"), "{said}");
 }
+
+#[test]
+fn an_installation_in_another_namespace_works_and_passes() {
+    let namespace = format!("fence-{}", crate::cluster::cluster().unique());
+    let options = ["--namespace", namespace.as_str()];
+    let Some(installed) = Installed::running(&contract("enforce"), &options) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let ml = installed.namespace("ml", &json!({}));
+    let (code, checks) = verify(&installed, &[&options[..], &["--gpu-namespace", &ml]].concat());
+    assert_eq!(code, 0, "{checks:#?}");
+    for id in ["registration", "replicas", "certificate", "contract", "ordinary-pod", "refused-pod", "gpu-pod"] {
+        let found = outcome(&checks, id);
+        assert!(!found.is_empty() && found.iter().all(|(outcome, _)| *outcome == "passed"), "{id}: {checks:#?}");
+    }
+}
+
+#[test]
+fn whoever_may_not_ask_is_told_so() {
+    let Some(installed) = Installed::apply(&contract("enforce"), &[]) else { return };
+    let contract = crate::cluster::cluster().folder(&crate::cluster::cluster().unique()).join("contract.yaml");
+    std::fs::write(&contract, crate::installed::contract("enforce").to_string()).unwrap();
+    // The serving identity may read its Secret and nothing else.
+    let output = installed.run_as("gpufence", &["verify", "--config", contract.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (_, told) = text.split_once("the ValidatingWebhookConfiguration gpufence cannot be read: ").unwrap();
+    assert!(told.contains("hint: run this with the rights of a cluster administrator"), "{text}");
+    assert!(!text.contains("kubectl apply what"), "{text}");
+}
