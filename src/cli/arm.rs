@@ -5,70 +5,64 @@ use clap::Args;
 
 use super::installation::installation;
 use super::{Failure, Success, print};
-use crate::cluster::{self, Armed, FailurePolicy, RegistrationError, set_target};
+use crate::cluster::{self, Armed, ConnectError, FailurePolicy, RegistrationError, set_target};
 use crate::manifest::names;
-
-/// The installation that is meant.
-#[derive(Debug, Args)]
-struct Which {
-    /// The namespace of the installation
-    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
-    namespace: String,
-}
 
 /// Let the controller set failurePolicy to Fail
 ///
 /// The controller does so once the contract enforces in every namespace, and a dry run was refused by the
-/// webhook as it should be. Until then nothing changes.
+/// webhook as it should be. Until then nothing changes, and with an installation that only audits nothing ever does.
 #[derive(Debug, Args)]
-pub(super) struct Arm {
-    #[command(flatten)]
-    which: Which,
-}
+pub(super) struct Arm {}
 
 /// Set failurePolicy to Ignore at once, and keep it there
 ///
 /// From then on an outage of the webhook stands in nobody's way. The webhook goes on refusing what the
-/// contract refuses for as long as it answers. `gpufence arm` takes it back, and so does applying manifests that
-/// say otherwise.
+/// contract refuses for as long as it answers. `gpufence arm` takes it back, and so does whoever applies the
+/// manifests again: pause what does so by itself first.
 #[derive(Debug, Args)]
-pub(super) struct Disarm {
-    #[command(flatten)]
-    which: Which,
-}
+pub(super) struct Disarm {}
 
 impl Arm {
+    #[expect(clippy::unused_self, reason = "every subcommand runs itself, and this one has no options yet")]
     pub(super) fn run(&self) -> Result<Success, Failure> {
-        aim(&self.which, FailurePolicy::Fail)
+        aim(FailurePolicy::Fail)
     }
 }
 
 impl Disarm {
+    #[expect(clippy::unused_self, reason = "every subcommand runs itself, and this one has no options yet")]
     pub(super) fn run(&self) -> Result<Success, Failure> {
-        aim(&self.which, FailurePolicy::Ignore)
+        aim(FailurePolicy::Ignore)
     }
 }
 
-fn aim(which: &Which, target: FailurePolicy) -> Result<Success, Failure> {
+fn aim(target: FailurePolicy) -> Result<Success, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::Other(error.into()))?;
-    let installation = installation(&which.namespace);
+    // A cluster has room for one installation, and the names of its configurations do not depend on where it is.
+    let installation = installation(names::NAMESPACE);
     let set = async {
         let client = cluster::connect().await?;
-        anyhow::Ok(set_target(&client, &installation, target).await)
+        Ok(set_target(&client, &installation, target).await)
     };
     let name = &installation.name;
     let (mut done, mut failed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    for set in runtime.block_on(set).map_err(Failure::Other)? {
+    for set in runtime.block_on(set).map_err(|error: ConnectError| Failure::Input(error.into()))? {
         match set {
             Ok(Armed { kind, now: FailurePolicy::Ignore, target: FailurePolicy::Fail }) => done.push(format!(
-                "{kind} {name}: failurePolicy is Ignore, and the controller sets Fail once a dry run is refused"
+                "{kind} {name}: failurePolicy is Ignore, and the controller sets Fail once the contract enforces in every \
+                 namespace and a dry run is refused"
             )),
             Ok(Armed { kind, now, .. }) => done.push(format!("{kind} {name}: failurePolicy is {now}")),
             // One that is not there stands in nobody's way.
             Err(error @ RegistrationError::Missing { .. }) if target == FailurePolicy::Ignore => {
+                missing.push(error.to_string());
+            }
+            // The mutation is armed where somebody asked for it once, and else it is not the point.
+            Err(error @ RegistrationError::Missing { kind, .. }) if kind.starts_with("Mutating") => {
                 missing.push(error.to_string());
             }
             Err(error) => failed.push(error.to_string()),

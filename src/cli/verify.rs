@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::installation::{installation, intent};
 use super::{Failure, Output, Success, load_contract, print};
 use crate::cluster::verify::{Check, Expectation, Outcome, verify};
-use crate::cluster::{self, Installation};
+use crate::cluster::{self, Installation, Said, insisting};
 use crate::contract::Contract;
 use crate::manifest::names;
 use crate::server::tls::sha256;
@@ -84,16 +84,26 @@ async fn in_cluster(client: &Client, installation: &Installation) -> Result<Cont
     let Installation { namespace, name, .. } = installation;
     let place = format!("ConfigMap {name} in the namespace {namespace}");
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let found =
-        maps.get_opt(name).await.with_context(|| format!("the {place} cannot be read")).map_err(Failure::Other)?;
-    let text = found.and_then(|map| map.data?.remove(names::CONTRACT_KEY)).ok_or_else(|| {
-        Failure::Other(anyhow!(
-            "there is no {place} with the key {}: gpufence is not installed there; kubectl apply what `gpufence manifests` \
-             prints, or name another namespace with --namespace",
-            names::CONTRACT_KEY
-        ))
-    })?;
-    Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), [])?)
+    let found = maps.get_opt(name).await;
+    let found = found.map_err(|error| Failure::Other(anyhow!("the {place} cannot be read: {}", Said(&error))))?;
+    if let Some(text) = found.and_then(|map| map.data?.remove(names::CONTRACT_KEY)) {
+        return Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), [])?);
+    }
+    let insisting = insisting(client, installation).await;
+    let missing = format!("there is no {place} with the key {}", names::CONTRACT_KEY);
+    Err(Failure::Other(if insisting.is_empty() {
+        anyhow!(
+            "{missing}: gpufence is not installed there; kubectl apply what `gpufence manifests` prints, or name another \
+             namespace with --namespace"
+        )
+    } else {
+        // What is left of an installation that was removed in the wrong order.
+        anyhow!(
+            "{missing}, but the {} {name} is still there with failurePolicy Fail, and refuses pods where nobody answers: run \
+             `gpufence disarm`, then remove it with kubectl delete or install gpufence again",
+            insisting.join(" and the ")
+        )
+    }))
 }
 
 /// The checklist, for people.

@@ -39,7 +39,7 @@ use kube::{Client, Config};
 pub use leaf::{LeafError, follow as follow_authority};
 pub use namespaces::Namespaces;
 pub use probe::Probe;
-pub use registrations::{FailurePolicy, RegistrationError};
+pub use registrations::{FailurePolicy, RegistrationError, insisting};
 pub use target::{Armed, set_target};
 
 /// After how long the API server ends a watch, and a new one is opened, in seconds. A watch that died without a
@@ -109,10 +109,10 @@ pub struct Intent {
 /// Why there is no API server to speak to.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Neither a kubeconfig nor the service account of a pod.
+    /// Neither a kubeconfig that can be used nor the service account of a pod.
     #[error(
-        "no cluster to speak to: found neither a kubeconfig (KUBECONFIG or ~/.kube/config) nor the service account \
-         of a pod"
+        "no cluster to speak to: this is no pod with a service account, and there is no kubeconfig that can be used \
+         (KUBECONFIG, or else ~/.kube/config)"
     )]
     Config(#[source] kube::config::InferConfigError),
     /// The client cannot be set up.
@@ -142,7 +142,8 @@ async fn client(retries: bool) -> Result<Client, ConnectError> {
 }
 
 /// What an API server's error says, without the struct around it.
-pub(crate) struct Said<'a>(pub(crate) &'a kube::Error);
+#[derive(Debug)]
+pub struct Said<'a>(pub &'a kube::Error);
 
 impl fmt::Display for Said<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,6 +161,10 @@ impl fmt::Display for Said<'_> {
         }
     }
 }
+
+/// Under which name the fields that are written here are known to belong to somebody: in the words of an API server
+/// that finds two who want the same one.
+pub(crate) const FIELD_MANAGER: &str = "gpufence";
 
 /// Whether the API server answered with this code.
 pub(crate) fn has_code(error: &kube::Error, code: u16) -> bool {

@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::{Installation, Said, has_code};
+use super::{FIELD_MANAGER, Installation, Said, has_code};
 
 /// A pod that the contract refuses.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,14 +36,15 @@ pub(super) enum Outcome {
 pub(super) async fn send(client: &Client, installation: &Installation, probe: &Probe) -> Result<Outcome, kube::Error> {
     let pod: Pod = serde_json::from_value(probe.pod.clone()).map_err(kube::Error::SerdeError)?;
     let pods = Api::<Pod>::namespaced(client.clone(), &installation.probe_namespace);
-    let parameters = PostParams { dry_run: true, field_manager: None };
+    let parameters = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
     Ok(match pods.create(&parameters, &pod).await {
         Ok(_) => Outcome::Passed("it was admitted, and the webhook not asked or of another mind".to_owned()),
         Err(error) if is_refusal(&error, &installation.hooks.validate, &probe.rule) => Outcome::Refused,
         Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => {
             Outcome::Passed("the webhook was not asked, and only the namespace's quota refused it".to_owned())
         }
-        Err(error) if matches!(error, kube::Error::Api(_)) => Outcome::Passed(Said(&error).to_string()),
+        // Whoever else refuses it. A call that failed has the code 500, and is an error.
+        Err(error) if has_code(&error, 403) => Outcome::Passed(Said(&error).to_string()),
         Err(error) => return Err(error),
     })
 }

@@ -13,7 +13,11 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::{Installation, MatchConditions, Said, has_code};
+use super::{FIELD_MANAGER, Installation, MatchConditions, Said, has_code};
+use crate::policy::{LabelOperator, LabelRequirement, LabelSelector};
+
+/// The label with a namespace's own name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// What a failing call to a webhook means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +38,7 @@ impl FailurePolicy {
         }
     }
 
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         [Self::Ignore, Self::Fail].into_iter().find(|policy| policy.as_str() == text)
     }
 }
@@ -123,14 +127,14 @@ pub enum RegistrationError {
         calls: String,
     },
     /// The API server did not do it.
-    #[error("{kind} {name}: {}", Said(.source))]
+    #[error("{kind} {name}: {}", Said(.error))]
     Api {
         /// Its kind.
         kind: &'static str,
         /// Its name.
         name: String,
         /// What the API server said.
-        source: kube::Error,
+        error: kube::Error,
     },
 }
 
@@ -158,6 +162,8 @@ pub(super) struct Registration {
     pub(super) hooks: Vec<Hook>,
     /// The webhook that judges or completes pods.
     pod_hook: usize,
+    /// The namespaces of which the API server asks it.
+    namespaces: LabelSelector,
     /// What the annotation asks for; without it or with another word Ignore, which harms nobody.
     pub(super) target: FailurePolicy,
     audit_path: String,
@@ -171,7 +177,7 @@ impl Registration {
         kind: Kind,
     ) -> Result<Self, RegistrationError> {
         let name = installation.name.clone();
-        let fault = |source| RegistrationError::Api { kind: kind.name(), name: name.clone(), source };
+        let fault = |error| RegistrationError::Api { kind: kind.name(), name: name.clone(), error };
         let found = api(client, kind).get_opt(&name).await.map_err(fault)?;
         let Some(found) = found else {
             return Err(RegistrationError::Missing { kind: kind.name(), name });
@@ -198,6 +204,7 @@ impl Registration {
             kind,
             name,
             resource_version: found.metadata.resource_version.unwrap_or_default(),
+            namespaces: read_selector(&found.data["webhooks"][pod_hook]["namespaceSelector"]),
             hooks,
             pod_hook,
             target: target.unwrap_or(FailurePolicy::Ignore),
@@ -208,6 +215,18 @@ impl Registration {
     /// The webhook that judges or completes pods.
     pub(super) fn pod_hook(&self) -> &Hook {
         &self.hooks[self.pod_hook]
+    }
+
+    /// Whether the API server asks about pods in a namespace of these labels.
+    pub(super) fn asks_in(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.namespaces.matches(labels)
+    }
+
+    /// The first of the namespaces without which there would be no cluster, or nobody to answer, that is not kept from
+    /// the webhook. API servers label each namespace with its name, and let nobody else do it.
+    pub(super) fn reaches<'a>(&self, installation: &'a Installation) -> Option<&'a str> {
+        let vital = ["kube-system", installation.namespace.as_str()];
+        vital.into_iter().find(|name| self.asks_in(&[(NAME_LABEL.to_owned(), (*name).to_owned())].into()))
     }
 
     /// Whether the webhook is called in the way that only audits.
@@ -238,11 +257,13 @@ impl Registration {
         })
     }
 
-    /// The change that sets the failurePolicy of the webhook for pods. Empty where nothing is to be done.
+    /// The change that sets the failurePolicy of the webhook for pods, and of the others of ours to Ignore, which they
+    /// never leave. Empty where nothing is to be done.
     pub(super) fn with_failure_policy(&self, policy: FailurePolicy) -> Vec<Value> {
         let name = &self.pod_hook().name;
         self.change("failurePolicy", |hook| {
-            (hook.name == *name && hook.failure_policy != policy).then(|| json!(policy.as_str()))
+            let wanted = if hook.name == *name { policy } else { FailurePolicy::Ignore };
+            (hook.is_ours && hook.failure_policy != wanted).then(|| json!(wanted.as_str()))
         })
     }
 
@@ -261,7 +282,7 @@ impl Registration {
             Err(error) if has_code(&error, 409) => return Ok(false),
             Err(error) => error,
         };
-        let fault = |source| RegistrationError::Api { kind: self.kind.name(), name: self.name.clone(), source };
+        let fault = |error| RegistrationError::Api { kind: self.kind.name(), name: self.name.clone(), error };
         // A test that failed, and as well a configuration that this API server no longer takes: the code is the same
         // and the words say nothing, but the first is no fault and the second would come again for ever.
         if has_code(&error, 422) {
@@ -273,6 +294,19 @@ impl Registration {
         }
         Err(fault(error))
     }
+}
+
+/// The kinds of the configurations that have a webhook with the failurePolicy Fail, whomever it calls.
+pub async fn insisting(client: &Client, installation: &Installation) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    for kind in Kind::ALL {
+        let found = api(client, kind).get_opt(&installation.name).await.ok().flatten();
+        let hooks = found.map(|found| read_hooks(&found, installation)).unwrap_or_default();
+        if hooks.iter().any(|hook| hook.failure_policy == FailurePolicy::Fail) {
+            kinds.push(kind.name());
+        }
+    }
+    kinds
 }
 
 /// The change of one field of the webhooks for which there is a value.
@@ -298,7 +332,30 @@ pub(super) async fn patch(client: &Client, kind: Kind, name: &str, operations: V
         return Ok(());
     }
     let patch = serde_json::from_value(operations.into()).map_err(kube::Error::SerdeError)?;
-    api(client, kind).patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await.map(drop)
+    api(client, kind).patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Json::<()>(patch)).await.map(drop)
+}
+
+/// A label selector as the API server writes it. What it does not know is left out, which selects more.
+fn read_selector(selector: &Value) -> LabelSelector {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+    LabelSelector {
+        match_labels: labels.map(|(key, value)| (key.clone(), text(value))).collect(),
+        match_expressions: expressions
+            .filter_map(|expression| {
+                let operator = match expression["operator"].as_str()? {
+                    "In" => LabelOperator::In(texts(&expression["values"])),
+                    "NotIn" => LabelOperator::NotIn(texts(&expression["values"])),
+                    "Exists" => LabelOperator::Exists,
+                    "DoesNotExist" => LabelOperator::DoesNotExist,
+                    _ => return None,
+                };
+                Some(LabelRequirement { key: text(&expression["key"]), operator })
+            })
+            .collect(),
+    }
 }
 
 /// The webhooks of a configuration, in their order.

@@ -1,14 +1,19 @@
 //! What people want a failing webhook to mean, set by one command.
 
+use std::collections::BTreeMap;
+
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::registrations::{FailurePolicy, Kind, RegistrationError, api, change, patch, read_hooks};
-use super::{Installation, has_code};
+use super::{FIELD_MANAGER, Installation, has_code};
 
 /// How often a configuration is read again that was changed while it was being changed.
 const ATTEMPTS: u8 = 5;
+
+/// What is added to the target's annotation for the one that remembers what was aimed at before it was taken back.
+const BEFORE: &str = "-before-disarm";
 
 /// What [`set_target`] did to a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,51 +30,52 @@ pub struct Armed {
 /// nobody from changing the other.
 ///
 /// Ignore takes effect at once, with or without a controller, on every webhook there is in the configurations, whoever
-/// made it insist. Fail does when the controller has seen a dry run refused. The mutating webhook is only ever disarmed
-/// here: it fails open unless its manifest says otherwise.
+/// made it insist. Fail does when the controller has seen a dry run refused: of the validation always, and of the
+/// mutation where it was aimed at before Ignore was.
 pub async fn set_target(
     client: &Client,
     installation: &Installation,
     target: FailurePolicy,
 ) -> Vec<Result<Armed, RegistrationError>> {
-    let kinds: &[Kind] = match target {
-        FailurePolicy::Ignore => &Kind::ALL,
-        FailurePolicy::Fail => &[Kind::Validating],
-    };
     let mut done = Vec::new();
-    for kind in kinds {
-        done.push(set_one(client, installation, *kind, target).await);
+    for kind in Kind::ALL {
+        done.extend(set_one(client, installation, kind, target).await.transpose());
     }
     done
 }
 
+/// `None` where there was nothing to set.
 async fn set_one(
     client: &Client,
     installation: &Installation,
     kind: Kind,
     target: FailurePolicy,
-) -> Result<Armed, RegistrationError> {
+) -> Result<Option<Armed>, RegistrationError> {
     let name = installation.name.clone();
-    let fault = |source| {
-        let (kind, name) = (kind.name(), name.clone());
-        if has_code(&source, 404) {
-            RegistrationError::Missing { kind, name }
+    let missing = || RegistrationError::Missing { kind: kind.name(), name: name.clone() };
+    let fault = |error| {
+        if has_code(&error, 404) {
+            missing()
         } else {
-            RegistrationError::Api { kind, name, source }
+            RegistrationError::Api { kind: kind.name(), name: name.clone(), error }
         }
     };
-    let annotation = json!({"metadata": {"annotations": {&installation.target_annotation: target.as_str()}}});
+    let before = api(client, kind).get_metadata_opt(&name).await.map_err(fault)?.ok_or_else(missing)?;
+    let Some(annotations) = annotations(before.metadata.annotations.as_ref(), installation, kind, target) else {
+        return Ok(None);
+    };
+    let annotations = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     for attempt in 1.. {
         // The annotation first, and the webhooks as they are after it: a controller that arms meanwhile either did so
         // before, and is seen here, or is refused for the resourceVersion that it knows.
-        let now = api(client, kind).patch(&name, &PatchParams::default(), &Patch::Merge(&annotation)).await;
+        let now = api(client, kind).patch(&name, &PatchParams::apply(FIELD_MANAGER), &annotations).await;
         let hooks = read_hooks(&now.map_err(fault)?, installation);
         if target == FailurePolicy::Fail {
             let wanted = kind.pod_hook(installation);
             let Some(hook) = hooks.iter().find(|hook| hook.name == wanted) else {
                 return Err(RegistrationError::NoHook { kind: kind.name(), name, hook: wanted.to_owned() });
             };
-            return Ok(Armed { kind: kind.name(), now: hook.failure_policy, target });
+            return Ok(Some(Armed { kind: kind.name(), now: hook.failure_policy, target }));
         }
         let disarmed = change(&hooks, "failurePolicy", |hook| {
             (hook.failure_policy != FailurePolicy::Ignore).then(|| json!(FailurePolicy::Ignore.as_str()))
@@ -81,5 +87,27 @@ async fn set_one(
             Err(error) => return Err(fault(error)),
         }
     }
-    Ok(Armed { kind: kind.name(), now: FailurePolicy::Ignore, target })
+    Ok(Some(Armed { kind: kind.name(), now: FailurePolicy::Ignore, target }))
+}
+
+/// The annotations to set, and with `null` to remove.
+fn annotations(
+    now: Option<&BTreeMap<String, String>>,
+    installation: &Installation,
+    kind: Kind,
+    target: FailurePolicy,
+) -> Option<Value> {
+    let key = &installation.target_annotation;
+    let before = format!("{key}{BEFORE}");
+    let is_fail =
+        |key: &str| now.and_then(|now| now.get(key)).is_some_and(|value| value == FailurePolicy::Fail.as_str());
+    match target {
+        FailurePolicy::Ignore if is_fail(key) => Some(json!({key: "Ignore", before: "Fail"})),
+        // What was remembered the last time stays.
+        FailurePolicy::Ignore => Some(json!({key: "Ignore"})),
+        FailurePolicy::Fail if kind == Kind::Validating || is_fail(&before) || is_fail(key) => {
+            Some(json!({key: "Fail", before: null}))
+        }
+        FailurePolicy::Fail => None,
+    }
 }

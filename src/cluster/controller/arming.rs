@@ -6,28 +6,44 @@ use tokio::time::timeout;
 
 use super::super::probe::{self, Outcome};
 use super::super::registrations::{FailurePolicy, Registration};
-use super::super::{Intent, Said};
+use super::super::{Installation, Intent, Said};
 use super::{Controller, RoundError, Seen};
 
 /// How often the whole way is tried again once the webhook is armed.
-const PROBE_AGAIN: Duration = Duration::from_secs(60);
+const PROBE_AGAIN: Duration = Duration::from_secs(20);
 
 /// How long a dry run may take: other webhooks are asked about it as well, and what else is to be done in a round
 /// must not wait for the slowest of them.
 const PROBE_LIMIT: Duration = Duration::from_secs(6);
 
 /// Whether an outage of the webhook may refuse pods at all.
-fn may_fail(registration: &Registration, intent: &Intent) -> bool {
-    registration.target == FailurePolicy::Fail && intent.enforces_everywhere && !registration.is_audit_only()
+fn may_fail(registration: &Registration, intent: &Intent, installation: &Installation) -> bool {
+    registration.target == FailurePolicy::Fail
+        && intent.enforces_everywhere
+        && !registration.is_audit_only()
+        && registration.reaches(installation).is_none()
 }
 
 impl Controller {
     /// Takes Fail back where it must not be. Whether there was anything to do.
     pub(super) async fn disarm(&mut self, registrations: &[Registration], intent: &Intent) -> Result<bool, RoundError> {
         let mut done = false;
-        for registration in registrations.iter().filter(|registration| !may_fail(registration, intent)) {
-            done |= self.set_failure_policy(registration, FailurePolicy::Ignore, false).await?;
+        let mut reached = String::new();
+        for registration in registrations {
+            if let Some(namespace) = registration.reaches(&self.installation) {
+                reached = format!(
+                    "the namespaceSelector of the {} no longer leaves out {namespace}, whose pods must wait for nobody; apply \
+                     the output of `gpufence manifests`",
+                    registration.kind.name()
+                );
+            }
+            // Where it may stay armed the others of its webhooks still may not be.
+            let is_armed = registration.pod_hook().failure_policy;
+            let may_fail = may_fail(registration, intent, &self.installation);
+            let wanted = if may_fail { is_armed } else { FailurePolicy::Ignore };
+            done |= self.set_failure_policy(registration, wanted, may_fail).await?;
         }
+        self.say("namespaceSelector", reached);
         Ok(done)
     }
 
@@ -42,7 +58,7 @@ impl Controller {
         let mut lost = String::new();
         for registration in registrations {
             let is_armed = registration.pod_hook().failure_policy == FailurePolicy::Fail;
-            let may_fail = may_fail(registration, intent);
+            let may_fail = may_fail(registration, intent, &self.installation);
             self.metrics.armed(registration.kind.webhook(), is_armed, may_fail);
             if is_armed {
                 // What fails now is for people to see, and for them alone to take back.
@@ -122,7 +138,7 @@ impl Controller {
         };
         self.metrics.probed(match &outcome {
             Ok(Outcome::Refused) => "refused",
-            Ok(Outcome::Passed(_)) => "passed",
+            Ok(Outcome::Passed(_)) => "not-refused",
             Err(_) => "error",
         });
         outcome

@@ -116,6 +116,16 @@ impl Controller {
         if trusted == 0 { Err(why) } else { Ok(()) }
     }
 
+    /// What is wrong with the certificates of those replicas that are called and that an API server with the bundle
+    /// refuses.
+    pub(super) fn untrusted(&self, seen: &[Seen], bundle: &[u8]) -> Vec<String> {
+        let refused = self.trust(seen, bundle).filter_map(|(_, trust)| match trust {
+            Err(Distrust::Untrusted(why)) => Some(why),
+            Ok(()) | Err(Distrust::Unseen(_)) => None,
+        });
+        refused.collect()
+    }
+
     /// What an API server that trusts the bundle makes of each replica that is ready.
     fn trust<'a>(
         &self,

@@ -138,6 +138,9 @@ impl Controller {
                     (self.candidate.holds(), false)
                 }
             };
+            if !now_leads {
+                self.metrics.lost_sight();
+            }
             if now_leads != leads {
                 tracing::info!(leads = now_leads, "lead");
             }
@@ -192,6 +195,7 @@ impl Controller {
         } else {
             (self.replicas().await?, false)
         };
+        self.look_at_trust(&registrations, &seen);
         if !again {
             self.arm(&registrations, &seen, &intent).await?;
         }
@@ -219,6 +223,18 @@ impl Controller {
         self.say("match conditions", stale.unwrap_or_default());
     }
 
+    /// Says which replica API servers refuse: a certificate that is not for now, since a clock is wrong, or of another CA.
+    fn look_at_trust(&mut self, registrations: &[Registration], seen: &[Seen]) {
+        let bundles: Vec<_> = registrations.iter().map(|registration| &registration.pod_hook().ca_bundle).collect();
+        let untrusted: Vec<_> = bundles
+            .iter()
+            .filter(|bundle| !bundle.is_empty())
+            .flat_map(|bundle| self.untrusted(seen, bundle))
+            .collect();
+        self.metrics.replicas_trusted(untrusted.is_empty());
+        self.say("certificates", untrusted.into_iter().next().unwrap_or_default());
+    }
+
     async fn replicas(&self) -> Result<Vec<Seen>, RoundError> {
         let found = replicas::list(&self.client, &self.installation).await.map_err(RoundError::Replicas)?;
         let chains = replicas::chains(&found, &self.installation.server_name).await;
@@ -231,7 +247,7 @@ impl Controller {
         let said = self.said.entry(what).or_default();
         match (*said == why, why.is_empty()) {
             (true, _) => {}
-            (false, true) => tracing::info!(what, "no longer in the way: {said}"),
+            (false, true) => tracing::info!(what, was = *said, "resolved"),
             (false, false) => tracing::warn!(what, why, "waiting"),
         }
         *said = why;

@@ -10,6 +10,7 @@ fn registration(version: &str) -> Registration {
         resource_version: version.to_owned(),
         hooks: Vec::new(),
         pod_hook: 0,
+        namespaces: LabelSelector::default(),
         target: FailurePolicy::Fail,
         audit_path: "/audit/".to_owned(),
     }

@@ -8,8 +8,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::super::probe::{self, Outcome as ProbeOutcome};
-use super::super::{Installation, Said, pods};
-use super::installed::Registered;
+use super::super::{Installation, Said, has_code, pods};
+use super::installed::{self, Registered};
 use super::{Check, Expectation};
 use crate::policy::{Membership, Mode, NamespaceLabels, Pool, is_glob};
 
@@ -92,12 +92,20 @@ pub(super) async fn injected(
     };
     let chosen = choose(expected, installation, &known);
     let Some((namespace, pool, resource)) = chosen else {
-        return Check::skipped(
-            INJECTED,
-            "no namespace in the cluster is one that the contract allows to use a pool",
-            "create one, or name another with --gpu-namespace",
-        );
+        return match expected.gpu_namespace {
+            Some(named) => Check::failed(
+                INJECTED,
+                format!("the namespace {named} is not there, or not one that the contract allows to use a pool"),
+                "name one that is in the allowlist of a pool",
+            ),
+            None => Check::skipped(
+                INJECTED,
+                "no namespace in the cluster is one that the contract allows to use a pool",
+                "create one, and name it with --gpu-namespace",
+            ),
+        };
     };
+    let asked_before = installed::dry_runs(client, installation, "mutate").await;
     let admitted = match dry_run(client, namespace, &pods::requesting(namespace, resource)).await {
         Ok(admitted) => admitted,
         Err(error) => {
@@ -111,6 +119,16 @@ pub(super) async fn injected(
     let mode = expected.policy.mode_in(namespace, &known).mode;
     let is_untouched = tolerations.as_array().is_some_and(Vec::is_empty) && labels.is_empty();
     if audit_only || mode == Mode::Audit {
+        let asked = installed::dry_runs(client, installation, "mutate").await;
+        // Untouched is also a pod about which nobody was asked.
+        if asked.zip(asked_before).is_none_or(|(after, before)| after <= before) {
+            return Check::failed(
+                INJECTED,
+                format!("a GPU pod in the namespace {namespace} passes untouched, and no replica was asked about it"),
+                "the API server cannot reach the Service (firewall or NetworkPolicy), or the registration leaves the \
+                 namespace out",
+            );
+        }
         return if is_untouched {
             Check::passed(
                 INJECTED,
@@ -189,6 +207,9 @@ fn not_admitted(
 ) -> Check {
     let said = Said(error).to_string();
     let message = format!("{what} is not admitted in the namespace {namespace}: {said}");
+    if has_code(error, 404) {
+        return Check::failed(id, message, format!("name a namespace that is there with {option}"));
+    }
     let hooks = &installation.hooks;
     if said.contains(&hooks.validate) || said.contains(&hooks.mutate) {
         Check::failed(id, message, "the message says which rule, or why the webhook could not be called")

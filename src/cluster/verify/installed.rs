@@ -1,6 +1,9 @@
 //! Whether everything is there: the registrations, and replicas that API servers can trust.
 
-use kube::Client;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use time::OffsetDateTime;
@@ -12,6 +15,8 @@ use super::{Check, Expectation};
 use crate::certificate::verify;
 
 const REGISTRATION: &str = "registration";
+const EXCLUSIONS: &str = "exclusions";
+const LABELS: &str = "namespace-labels";
 const REPLICAS: &str = "replicas";
 const CERTIFICATE: &str = "certificate";
 const CONTRACT: &str = "contract";
@@ -30,6 +35,7 @@ pub(super) async fn registrations(
     checks: &mut Vec<Check>,
 ) -> Registered {
     let mut registered = Registered::default();
+    let vital = vital_namespaces(client, installation).await;
     for kind in Kind::ALL {
         let registration = match Registration::read(client, installation, kind).await {
             Ok(registration) => registration,
@@ -39,6 +45,7 @@ pub(super) async fn registrations(
             }
         };
         checks.push(judge(&registration, installation, expected));
+        checks.push(leaves_out(&registration, &vital));
         match kind {
             Kind::Validating => registered.validating = Some(registration),
             Kind::Mutating => registered.mutating = Some(registration),
@@ -47,11 +54,49 @@ pub(super) async fn registrations(
     registered
 }
 
+/// The labels of the namespaces whose pods must wait for nobody. One that cannot be read is left out.
+async fn vital_namespaces(client: &Client, installation: &Installation) -> BTreeMap<String, BTreeMap<String, String>> {
+    let api = Api::<Namespace>::all(client.clone());
+    let mut vital = BTreeMap::new();
+    for name in ["kube-system", installation.namespace.as_str()] {
+        if let Ok(Some(found)) = api.get_metadata_opt(name).await {
+            vital.insert(name.to_owned(), found.metadata.labels.unwrap_or_default());
+        }
+    }
+    vital
+}
+
+/// Whether the namespaces are kept from the webhook, by the labels that they have.
+fn leaves_out(registration: &Registration, vital: &BTreeMap<String, BTreeMap<String, String>>) -> Check {
+    let kind = registration.kind.name();
+    match vital.iter().find(|(_, labels)| registration.asks_in(labels)) {
+        None => Check::passed(
+            EXCLUSIONS,
+            format!("{kind}: never asked in {}", vital.keys().map(String::as_str).collect::<Vec<_>>().join(" and ")),
+        ),
+        Some((name, labels)) if labels.get("kubernetes.io/metadata.name") != Some(name) => Check::failed(
+            EXCLUSIONS,
+            format!("{kind}: asked about the pods of {name}, which has no label with its own name"),
+            format!(
+                "API servers set the label since Kubernetes 1.21; on an older one: kubectl label namespace {name} \
+                 kubernetes.io/metadata.name={name}"
+            ),
+        ),
+        Some((name, _)) => Check::failed(
+            EXCLUSIONS,
+            format!(
+                "{kind}: asked about the pods of {name}, which must wait for nobody: its namespaceSelector was changed"
+            ),
+            "kubectl apply what `gpufence manifests` prints",
+        ),
+    }
+}
+
 /// What is said of a registration that is not the installation's, or that cannot be read.
 fn absent(kind: Kind, error: &RegistrationError) -> Check {
     match error {
-        RegistrationError::Api { source, name, .. } => {
-            Check::unanswered(REGISTRATION, &format!("the {} {name} cannot be read", kind.name()), source)
+        RegistrationError::Api { error, name, .. } => {
+            Check::unanswered(REGISTRATION, &format!("the {} {name} cannot be read", kind.name()), error)
         }
         RegistrationError::Foreign { .. } => Check::failed(
             REGISTRATION,
@@ -92,6 +137,15 @@ fn judge(registration: &Registration, installation: &Installation, expected: &Ex
         ),
         (FailurePolicy::Fail, FailurePolicy::Ignore) => {
             Check::failed(REGISTRATION, format!("{what}: failurePolicy is still Ignore, and should be Fail"), logs)
+        }
+        (FailurePolicy::Ignore, FailurePolicy::Ignore)
+            if enforces && registration.kind == Kind::Validating && !registration.is_audit_only() =>
+        {
+            Check::skipped(
+                REGISTRATION,
+                format!("{what}: failurePolicy Ignore, and kept there: an outage lets pass what the contract refuses"),
+                "if nobody wants that any more: gpufence arm",
+            )
         }
         (FailurePolicy::Ignore, FailurePolicy::Fail) => {
             Check::failed(REGISTRATION, format!("{what}: failurePolicy is still Fail, and should be Ignore"), logs)
@@ -136,16 +190,24 @@ pub(super) async fn replicas(
                 format!("the API server must reach port {} of the pods, and you need `get pods/proxy`", port(replica)),
             ),
         });
-        checks.push(match get("metrics").await {
-            Ok(metrics) => serves(replica, &metrics, expected.contract_sha256),
-            Err(error) => Check::failed(
+        match get("metrics").await {
+            Ok(metrics) => {
+                checks.push(serves(replica, &metrics, expected.contract_sha256));
+                if expected.policy.reads_namespace_labels() {
+                    checks.push(knows_labels(replica, &metrics, namespace));
+                }
+            }
+            Err(error) => checks.push(Check::failed(
                 CONTRACT,
                 format!("the replica {} does not say which contract it serves: {error}", replica.name),
                 "see the check before",
-            ),
-        });
+            )),
+        }
     }
 }
+
+/// For how many seconds the labels of namespaces may not have been heard of. An API server speaks once a minute.
+const STALE: i64 = 300;
 
 fn port(replica: &Replica) -> u16 {
     replica.metrics_port.unwrap_or_default()
@@ -175,6 +237,45 @@ fn trusted(replica: &Replica, chain: &str, bundles: &[Vec<u8>; 2], server_name: 
              caBundle",
         ),
     }
+}
+
+/// Whether the replica is told of the labels of namespaces.
+fn knows_labels(replica: &Replica, metrics: &str, namespace: &str) -> Check {
+    let current = sum(metrics, "gpufence_namespace_labels_current_timestamp_seconds", "");
+    let age = OffsetDateTime::now_utc().unix_timestamp() - current;
+    if age < STALE {
+        return Check::passed(LABELS, format!("the replica {} knows the labels of namespaces", replica.name));
+    }
+    let since = if current == 0 { "has never read".to_owned() } else { format!("last heard {age} s ago of") };
+    Check::failed(
+        LABELS,
+        format!("the replica {} {since} the labels of namespaces, and the contract goes by them", replica.name),
+        format!(
+            "its log says why: kubectl -n {namespace} logs {}; a contract that began to select by labels needs the \
+             ClusterRole of `gpufence manifests` for it",
+            replica.name
+        ),
+    )
+}
+
+/// How many reviews of a webhook the ready replicas have answered that were dry runs; `None` where one does not say.
+pub(super) async fn dry_runs(client: &Client, installation: &Installation, webhook: &str) -> Option<i64> {
+    let mut total = 0;
+    for replica in replicas::list(client, installation).await.ok()?.iter().filter(|replica| replica.is_ready) {
+        let metrics = ask(client, installation, replica, "metrics").await.ok()?;
+        let labels = [format!("webhook=\"{webhook}\""), "dry_run=\"true\"".to_owned()];
+        let reviews = metrics.lines().filter(|line| labels.iter().all(|label| line.contains(label)));
+        total += sum(&reviews.collect::<Vec<_>>().join("\n"), "gpufence_admission_requests_total", "{");
+    }
+    Some(total)
+}
+
+/// The sum of the series of a metric whose names go on with `after`.
+fn sum(metrics: &str, name: &str, after: &str) -> i64 {
+    let series = metrics.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(after)));
+    // Whole numbers, which the text format may write as floating ones.
+    #[expect(clippy::cast_possible_truncation, reason = "counts and seconds are far below 2^53")]
+    series.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).map(|value| value as i64).sum()
 }
 
 fn serves(replica: &Replica, metrics: &str, wanted: &str) -> Check {

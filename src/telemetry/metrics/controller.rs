@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::labels::{CertificateLabels, OutcomeLabels, WebhookLabels};
+use super::labels::{CertificateLabels, NoLabels, OutcomeLabels, WebhookLabels};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
@@ -21,8 +21,10 @@ pub struct ControllerMetrics {
     /// Of every process, and so registered there.
     certificate_not_after: Family<CertificateLabels, Gauge>,
     rotations: Family<ReasonLabels, Counter>,
-    bundles_current: Gauge,
-    match_conditions_current: Gauge,
+    // Without a series where another leads, who alone looks: a standby must set off no alarm.
+    bundles_current: Family<NoLabels, Gauge>,
+    match_conditions_current: Family<NoLabels, Gauge>,
+    replicas_trusted: Family<NoLabels, Gauge>,
     armed: Family<WebhookLabels, Gauge>,
     should_be_armed: Family<WebhookLabels, Gauge>,
     probes: Family<OutcomeLabels, Counter>,
@@ -50,6 +52,11 @@ impl ControllerMetrics {
             "match_conditions_current",
             "Whether the match conditions in the webhook configurations are those of the contract in force",
             self.match_conditions_current.clone(),
+        );
+        registry.register(
+            "replicas_trusted",
+            "Whether API servers accept the certificate of every replica that is ready",
+            self.replicas_trusted.clone(),
         );
         registry.register(
             "webhook_armed",
@@ -90,12 +97,26 @@ impl ControllerMetrics {
 
     /// Whether every caBundle is as it should be.
     pub fn bundles_current(&self, current: bool) {
-        self.bundles_current.set(i64::from(current));
+        self.bundles_current.get_or_create(&NoLabels {}).set(i64::from(current));
     }
 
     /// Whether the match conditions are those of the contract in force.
     pub fn match_conditions_current(&self, current: bool) {
-        self.match_conditions_current.set(i64::from(current));
+        self.match_conditions_current.get_or_create(&NoLabels {}).set(i64::from(current));
+    }
+
+    /// Whether API servers accept the certificate of every replica that is ready.
+    pub fn replicas_trusted(&self, trusted: bool) {
+        self.replicas_trusted.get_or_create(&NoLabels {}).set(i64::from(trusted));
+    }
+
+    /// Another leads: what this controller last saw is no longer how things are.
+    pub fn lost_sight(&self) {
+        for gauge in [&self.bundles_current, &self.match_conditions_current, &self.replicas_trusted] {
+            gauge.clear();
+        }
+        self.armed.clear();
+        self.should_be_armed.clear();
     }
 
     /// Whether a webhook's failurePolicy is Fail, and whether it should be.

@@ -1,5 +1,5 @@
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Patch, Reply, admin, collection, get_plain, path};
 use crate::cluster::{Cluster, Started, cluster};
+pub use crate::contracts::{contract, with_selector};
 use crate::process::Process;
 use crate::{features, poll};
 
@@ -52,29 +53,6 @@ pub struct Replica {
     pub pod: Value,
     pub https: SocketAddr,
     pub metrics: SocketAddr,
-}
-
-/// The contract of most tests, in a mode.
-pub fn contract(mode: &str) -> Value {
-    let [https, metrics] = free_ports();
-    json!({
-        "mode": mode,
-        "pools": [{
-            "name": "nvidia",
-            "resources": ["nvidia.com/gpu", "nvidia.com/mig-*"],
-            "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}],
-            "nodeSelector": {"workload.example.com/accelerator": "nvidia"},
-            "namespaces": {"names": ["ml-*"]},
-        }],
-        "server": {"listen": format!("0.0.0.0:{https}"), "metrics": format!("0.0.0.0:{metrics}"), "drain": "1s"},
-        "log": {"level": "info", "format": "json"},
-    })
-}
-
-/// The contract's other form of allowlist: by the labels of namespaces.
-pub fn with_selector(mut contract: Value) -> Value {
-    contract["pools"][0]["namespaces"]["selector"] = json!({"matchLabels": {"gpu.example.com/allowed": "true"}});
-    contract
 }
 
 impl Installed {
@@ -297,6 +275,13 @@ impl Installed {
         }
     }
 
+    /// The contract as it stands in the rendered ConfigMap.
+    pub fn contract_of(&self, contract: &Value) -> String {
+        let objects = self.render(contract, &[]);
+        let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+        map["data"]["contract.yaml"].as_str().unwrap().to_owned()
+    }
+
     /// Ends every replica, as a node that is gone. Their endpoints stay.
     pub fn stop_replicas(&mut self) {
         for replica in std::mem::take(&mut self.replicas) {
@@ -485,10 +470,4 @@ fn reachable_host() -> IpAddr {
              one with: ip address add 192.0.2.2/32 dev lo && ip route add default dev lo"
         ),
     }
-}
-
-/// Ports that are free now.
-pub fn free_ports<const N: usize>() -> [u16; N] {
-    let held = [(); N].map(|()| TcpListener::bind("0.0.0.0:0").unwrap());
-    held.map(|listener| listener.local_addr().unwrap().port())
 }

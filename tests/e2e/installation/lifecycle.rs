@@ -1,8 +1,9 @@
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Patch, User, admin, collection, path};
+use crate::api::{Patch, User, admin, collection, get_plain, path};
 use crate::cluster::cluster;
 use crate::features;
 use crate::installed::{ACT, Installed, TARGET, configuration, contract, is_refused, log_line, stored};
@@ -251,6 +252,46 @@ fn disarm_takes_effect_at_once_and_stays() {
     let armed = installed.run(&["arm"]);
     assert!(armed.status.success(), "{armed:?}");
     installed.wait_for_failure_policy("Fail");
+}
+
+/// What was taken back is given back: the mutation too, where somebody had asked for it.
+#[test]
+fn arm_gives_back_what_disarm_took() {
+    let options = ["--mutating-failure-policy", "Fail"];
+    let Some(installed) = Installed::running(&contract("enforce"), &options) else { return };
+    let both = |wanted: &str| {
+        poll::until(&format!("both are {wanted}"), ACT, || {
+            let now = ["validating", "mutating"].map(|kind| stored(kind)["webhooks"][0]["failurePolicy"].take());
+            if now.iter().all(|now| now == wanted) { Ok(()) } else { Err(installed.logs()) }
+        });
+    };
+    both("Fail");
+    for _ in 0..2 {
+        assert!(installed.run(&["disarm"]).status.success());
+        both("Ignore");
+    }
+    assert!(installed.run(&["arm"]).status.success());
+    both("Fail");
+}
+
+/// Nobody but people takes back what is armed; but nobody has to find out by themselves that it refuses pods.
+#[test]
+fn an_outage_of_what_is_armed_is_told() {
+    let Some(mut installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let listening = log_line(&installed.controllers[0], "listening").unwrap();
+    let metrics: SocketAddr = listening["metrics"].as_str().unwrap().parse().unwrap();
+    installed.stop_replicas();
+    let line = poll::until("the controller says so", Duration::from_secs(60), || {
+        let output = installed.controllers[0].output();
+        let line = output.lines().find(|line| line.contains("\"armed webhook\"")).map(str::to_owned);
+        line.ok_or_else(|| installed.logs())
+    });
+    assert!(line.contains("failed calling webhook"), "{line}");
+    let text = get_plain(metrics, "/metrics").unwrap();
+    assert!(text.contains("gpufence_webhook_probes_total{outcome=\"error\"} "), "{text}");
+    assert!(text.contains("gpufence_webhook_armed{webhook=\"validate\"} 1"), "{text}");
+    assert_eq!(installed.failure_policy(), "Fail");
 }
 
 #[test]

@@ -30,6 +30,8 @@ mod poll;
 #[path = "../process.rs"]
 mod process;
 
+/// The contracts of the tests.
+mod contracts;
 /// An installation, and what can be done to it.
 mod installed;
 /// A way to the API server that can be cut.

@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::api::{Patch, admin, path};
-use crate::installed::{Installed, configuration, contract};
+use crate::installed::{ACT, Installed, configuration, contract, with_selector};
+use crate::poll;
 use crate::requests::LABEL;
 
 /// What `gpufence verify` finds: its exit code, and each check with its outcome.
@@ -52,7 +55,8 @@ fn a_sound_installation_passes_and_each_fault_is_found() {
     let (code, checks) = verify(&installed, &only);
     assert_eq!(code, 0, "{checks:#?}");
     assert!(checks.iter().all(|(_, outcome, _)| outcome == "passed"), "{checks:#?}");
-    for id in ["registration", "replicas", "certificate", "contract", "ordinary-pod", "refused-pod", "gpu-pod", "nodes"]
+    for id in
+        ["registration", "exclusions", "replicas", "certificate", "contract", "ordinary-pod", "refused-pod", "nodes"]
     {
         assert!(!outcome(&checks, id).is_empty(), "{id}: {checks:#?}");
     }
@@ -145,4 +149,106 @@ fn whoever_may_not_ask_is_told_so() {
     let (_, told) = text.split_once("the ValidatingWebhookConfiguration gpufence cannot be read: ").unwrap();
     assert!(told.contains("hint: run this with the rights of a cluster administrator"), "{text}");
     assert!(!text.contains("kubectl apply what"), "{text}");
+}
+
+/// With the failurePolicy Ignore a pod that nobody was asked about looks like one that was found to be in order.
+#[test]
+fn in_audit_it_is_seen_whether_anybody_is_asked() {
+    let Some(installed) = Installed::running(&contract("audit"), &[]) else { return };
+    let ml = installed.namespace("ml", &json!({}));
+    let only = ["--gpu-namespace", ml.as_str()];
+    let (code, checks) = verify(&installed, &only);
+    assert_eq!(code, 0, "{checks:#?}");
+    let path = "/webhooks/0/namespaceSelector/matchExpressions/0/values/-";
+    let left_out = json!([{"op": "add", "path": path, "value": ml}]);
+    admin().patch(Patch::Json, &configuration("mutating"), &left_out).stored();
+    let expected = format!("a GPU pod in the namespace {ml} passes untouched, and no replica was asked about it");
+    poll::until("verify sees that nobody is asked", ACT, || {
+        let (code, checks) = verify(&installed, &only);
+        let seen = code == 1 && outcome(&checks, "gpu-pod") == [("failed", expected.as_str())];
+        if seen { Ok(()) } else { Err(format!("{checks:#?}")) }
+    });
+}
+
+/// What is only named wrongly is not passed over.
+#[test]
+fn a_namespace_that_was_named_must_be_there() {
+    let Some(installed) = Installed::running(&contract("audit"), &[]) else { return };
+    let web = installed.namespace("web", &json!({}));
+    for options in [["--gpu-namespace", web.as_str()], ["--gpu-namespace", "nope"], ["--ordinary-namespace", "nope"]] {
+        let (code, checks) = verify(&installed, &options);
+        assert_eq!(code, 1, "{options:?}: {checks:#?}");
+    }
+}
+
+/// Whoever opened the fence in an emergency is reminded of it.
+#[test]
+fn a_fence_that_was_disarmed_is_seen() {
+    let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    assert!(installed.run(&["disarm"]).status.success());
+    let (_, checks) = verify(&installed, &[]);
+    assert_eq!(
+        outcome(&checks, "registration")[0],
+        (
+            "skipped",
+            "ValidatingWebhookConfiguration gpufence: failurePolicy Ignore, and kept there: an outage lets pass what the \
+             contract refuses"
+        )
+    );
+}
+
+#[test]
+fn what_no_pod_of_the_cluster_may_wait_for_is_checked() {
+    let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let opened = json!([{"op": "remove", "path": "/webhooks/0/namespaceSelector/matchExpressions"}]);
+    admin().patch(Patch::Json, &configuration("validating"), &opened).stored();
+    let (code, checks) = verify(&installed, &[]);
+    assert_eq!(code, 1, "{checks:#?}");
+    assert!(outcome(&checks, "exclusions")[0].1.contains("its namespaceSelector was changed"), "{checks:#?}");
+    // And the controller no longer lets an outage count.
+    installed.wait_for_failure_policy("Ignore");
+}
+
+/// What is left of an installation that was removed in the wrong order still refuses pods.
+#[test]
+fn registrations_without_an_installation_are_seen() {
+    let Some(installed) = Installed::apply(&contract("enforce"), &[]) else { return };
+    let armed = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]);
+    admin().patch(Patch::Json, &configuration("validating"), &armed).stored();
+    admin().delete("/api/v1/namespaces/gpufence/configmaps/gpufence").stored();
+    let output = installed.run(&["verify"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("the ValidatingWebhookConfiguration gpufence is still there with failurePolicy Fail"),
+        "{said}"
+    );
+    assert!(said.contains("gpufence disarm"), "{said}");
+}
+
+/// A contract that begins to go by labels needs rights that only the manifests bring.
+#[test]
+fn labels_that_cannot_be_read_are_seen() {
+    let first = contract("enforce");
+    let Some(installed) = Installed::running(&first, &[]) else { return };
+    let team = with_selector(first);
+    installed.mount_contract(&installed.contract_of(&team));
+    let in_map = json!({"data": {"contract.yaml": installed.contract_of(&team)}});
+    admin().patch(Patch::Merge, "/api/v1/namespaces/gpufence/configmaps/gpufence", &in_map).stored();
+    poll::until("verify sees it", ACT, || {
+        let (code, checks) = verify(&installed, &[]);
+        let labels = outcome(&checks, "namespace-labels");
+        let seen = code == 1 && labels.iter().any(|(_, message)| message.contains("has never read the labels"));
+        if seen { Ok(()) } else { Err(format!("{checks:#?}")) }
+    });
+    // With the manifests of the new contract all is well.
+    installed.reapply(&team, &[]);
+    poll::until("the labels are read", Duration::from_secs(60), || {
+        let (_, checks) = verify(&installed, &[]);
+        let labels = outcome(&checks, "namespace-labels");
+        let well = !labels.is_empty() && labels.iter().all(|(outcome, _)| *outcome == "passed");
+        if well { Ok(()) } else { Err(format!("{checks:#?}")) }
+    });
 }
