@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::Client;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::sleep;
 
 use super::installation::installation;
 use crate::certificate::rotation::Schedule;
 use crate::certificate::{Authority, Leaf};
-use crate::cluster::{self, Namespaces};
+use crate::cluster::{self, Client, Namespaces};
 use crate::lifecycle::{Readiness, ReadyHandle};
 use crate::policy::{Facts, LabelSelector, Policy};
 use crate::server::tls::{Credentials, Identity, TlsError};

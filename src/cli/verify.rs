@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
 use serde_json::json;
 
 use super::installation::{installation, intent};
 use super::{Failure, Output, Success, load_contract, print};
-use crate::cluster::verify::{Check, Expectation, Outcome, verify};
-use crate::cluster::{self, Installation, Said, insisting};
+use crate::cluster::verify::{Check, Expectation, Outcome, stored_contract, verify};
+use crate::cluster::{self, Client, Installation, Said, insisting};
 use crate::contract::Contract;
 use crate::manifest::names;
 use crate::server::tls::sha256;
@@ -83,10 +81,9 @@ impl Verify {
 async fn in_cluster(client: &Client, installation: &Installation) -> Result<Contract, Failure> {
     let Installation { namespace, name, .. } = installation;
     let place = format!("ConfigMap {name} in the namespace {namespace}");
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let found = maps.get_opt(name).await;
+    let found = stored_contract(client, installation, names::CONTRACT_KEY).await;
     let found = found.map_err(|error| Failure::Other(anyhow!("the {place} cannot be read: {}", Said(&error))))?;
-    if let Some(text) = found.and_then(|map| map.data?.remove(names::CONTRACT_KEY)) {
+    if let Some(text) = found {
         return Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), [])?);
     }
     let insisting = insisting(client, installation).await;

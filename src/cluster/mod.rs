@@ -34,7 +34,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use kube::{Client, Config};
+use kube::Config;
+
+pub use kube::Client;
 
 pub use leaf::{LeafError, follow as follow_authority};
 pub use namespaces::Namespaces;

@@ -7,7 +7,8 @@ mod admission;
 mod installed;
 mod nodes;
 
-use kube::Client;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 use serde::Serialize;
 
 use super::{Installation, Intent, Said};
@@ -76,6 +77,19 @@ pub struct Expectation<'a> {
     pub ordinary_namespace: &'a str,
     /// A namespace that the contract allows; found where none is named.
     pub gpu_namespace: Option<&'a str>,
+}
+
+/// The contract in the installation's `ConfigMap`, under this key of it; `None` where there is none.
+///
+/// # Errors
+/// Where the API server does not say.
+pub async fn stored_contract(
+    client: &Client,
+    installation: &Installation,
+    key: &str,
+) -> Result<Option<String>, kube::Error> {
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), &installation.namespace);
+    Ok(maps.get_opt(&installation.name).await?.and_then(|map| map.data?.remove(key)))
 }
 
 /// Goes through the whole checklist.

@@ -99,8 +99,12 @@ impl Installed {
     pub fn reapply(&self, contract: &Value, options: &[&str]) {
         let objects = self.render(contract, options);
         for object in &objects {
-            let reply = admin().patch(Patch::Apply, &path(object), object);
-            assert!(reply.code < 300, "{} {}: {reply:#?}", object["kind"], object["metadata"]["name"]);
+            // An API server that has just started may still be without an address for a Service.
+            poll::until(&format!("{} {}", object["kind"], object["metadata"]["name"]), START, || {
+                let reply = admin().patch(Patch::Apply, &path(object), object);
+                assert!(reply.code < 300 || reply.code >= 500, "{reply:#?}");
+                if reply.code < 300 { Ok(()) } else { Err(format!("{reply:#?}")) }
+            });
             if object["kind"] == "Namespace" {
                 label_namespace(object["metadata"]["name"].as_str().unwrap());
             }
@@ -273,6 +277,20 @@ impl Installed {
             };
             admin().patch(Patch::Apply, &place, &object).stored();
         }
+        let current = |name: &Value| self.replicas.iter().any(|replica| replica.pod["metadata"]["name"] == *name);
+        self.forget_endpoint_slices(|name| !current(name));
+    }
+
+    /// Removes the EndpointSlices of those names, where the API server knows the kind.
+    fn forget_endpoint_slices(&self, which: impl Fn(&Value) -> bool) {
+        let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", self.namespace);
+        let found = admin().get(&format!("{slices}?labelSelector=kubernetes.io/service-name=gpufence"));
+        for slice in found.body["items"].as_array().into_iter().flatten() {
+            let name = &slice["metadata"]["name"];
+            if which(name) {
+                admin().delete(&format!("{slices}/{}", name.as_str().unwrap()));
+            }
+        }
     }
 
     /// The contract as it stands in the rendered ConfigMap.
@@ -412,6 +430,7 @@ impl Drop for Installed {
             }
         }
         admin().delete(&format!("/api/v1/namespaces/{}/endpoints/gpufence", self.namespace));
+        self.forget_endpoint_slices(|_| true);
         admin().delete(&collection(&json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": self.namespace},
         })));
