@@ -281,7 +281,7 @@ impl Installed {
         self.forget_endpoint_slices(|name| !current(name));
     }
 
-    /// Removes the EndpointSlices of those names, where the API server knows the kind.
+    /// Removes what a newer API server keeps beside the endpoints, of those names, where the API server knows the kind.
     fn forget_endpoint_slices(&self, which: impl Fn(&Value) -> bool) {
         let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", self.namespace);
         let found = admin().get(&format!("{slices}?labelSelector=kubernetes.io/service-name=gpufence"));
