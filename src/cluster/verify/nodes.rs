@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::{Check, Outcome};
+use super::Check;
 use crate::policy::{Policy, Pool, Quantity};
 
 const NODES: &str = "nodes";
@@ -39,10 +39,9 @@ pub(super) async fn check(client: &Client, policy: &Policy, checks: &mut Vec<Che
             format!("none of the {} nodes offers a pool's resource or carries a pool's label", nodes.len()),
             "label and taint the GPU nodes as the contract says: gpufence config",
         ),
-        (all, right) if all == right => Check {
-            outcome: Outcome::Passed,
-            ..Check::passed(NODES, format!("all {all} GPU nodes carry the label and the taints of their pool"))
-        },
+        (all, right) if all == right => {
+            Check::passed(NODES, format!("all {all} GPU nodes carry the label and the taints of their pool"))
+        }
         (all, right) => Check::skipped(NODES, format!("{right} of {all} GPU nodes are right"), "see the nodes before"),
     });
 }
@@ -69,7 +68,12 @@ fn judge(node: &Node, pools: &[Pool]) -> Option<Result<(), Check>> {
         .map(|(resource, _)| resource.as_str())
         .collect();
     let offers = |pool: &&Pool| resources.iter().any(|resource| pool.resources.matches(resource));
-    let labelled = pools.iter().find(|pool| has_labels(node, pool));
+    let labelled = pools.iter().filter(|pool| has_labels(node, pool));
+    if labelled.clone().any(|pool| pool.taints.iter().all(|taint| has_taint(node, taint))) {
+        return Some(Ok(()));
+    }
+    // The labels of one pool may be among those of another: the closest is meant.
+    let labelled = labelled.max_by_key(|pool| pool.node_selector.len());
     let candidates: Vec<_> = pools.iter().filter(offers).collect();
     // The pool whose label the node carries is the one that it means; without one it could be any that offers
     // what it has.
@@ -80,8 +84,7 @@ fn judge(node: &Node, pools: &[Pool]) -> Option<Result<(), Check>> {
         pool.taints.iter().filter(|taint| !has_taint(node, taint)).map(ToString::to_string).collect();
     let labels: Vec<_> = pool.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
     Some(match (is_labelled, untainted.is_empty()) {
-        (true, true) => Ok(()),
-        (true, false) => Err(Check::failed(
+        (true, _) => Err(Check::failed(
             NODES,
             format!(
                 "the node {name} of the pool {} lacks the taint {}: any pod may run on it",
@@ -134,3 +137,6 @@ fn has_taint(node: &Node, wanted: &crate::policy::Taint) -> bool {
             && taint.effect == wanted.effect.as_str()
     })
 }
+
+#[cfg(test)]
+mod tests;
