@@ -121,6 +121,11 @@ impl Server {
         line.unwrap_or_else(|| panic!("ended without {message:?}: {:#?}", log.lines)).clone()
     }
 
+    /// Where the webhooks are.
+    pub fn https(&self) -> SocketAddr {
+        self.https
+    }
+
     /// Lets later callers trust something else.
     pub fn trust(&mut self, trust: TlsConnector) {
         self.trust = trust;

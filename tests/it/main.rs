@@ -39,6 +39,8 @@ mod properties;
 mod quantities;
 /// The contract's file, changed while the binary serves.
 mod reload;
+/// A replica that is replaced while it is called.
+mod replacement;
 /// Signals, the drain, and certificate files that change.
 mod shutdown;
 /// What several topics share.
