@@ -3,6 +3,8 @@
 #![expect(unreachable_pub, reason = "what the modules share is public to nobody else")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as a test does")]
 
+/// The alert rules of `deploy/`.
+mod alerts;
 /// Who may import whom, and how long a file may be.
 mod architecture;
 /// What each mode does, and what it tells in the answer, the log and the metrics.
