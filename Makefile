@@ -17,8 +17,8 @@ run: ## Serve the webhook on https://0.0.0.0:8443 with the built-in contract (CO
 	$(CARGO) run --release --locked -- serve $(if $(CONFIG),--config $(CONFIG))
 
 demo: ## Start a server, send three recorded AdmissionReviews, show the answers
-	$(CARGO) build --release --locked
-	./tests/demo.sh "$(target)/release/gpufence"
+	$(CARGO) build --locked
+	./tests/demo.sh "$(target)/debug/gpufence"
 
 build: ## Build the release binary
 	$(CARGO) build --release --locked

@@ -178,7 +178,7 @@ async fn a_contract_that_begins_to_select_by_labels_without_a_cluster_says_so() 
     measured(&mounted.server, &reloads("success", 1)).await;
     let line = mounted.server.logged("the contract selects namespaces by their labels, and they cannot be read").await;
     let error = line["error"].as_str().unwrap();
-    assert!(error.starts_with("no cluster to speak to: found neither a kubeconfig"), "{error}");
+    assert!(error.starts_with("no cluster to speak to: this is no pod with a service account"), "{error}");
     let (_, answer) = mounted.server.review("/validate", &recorded(SNEAKY)).await;
     let response: &Value = &answer["response"];
     assert_eq!(response["allowed"], false, "the contract's own mode counts: {response}");
