@@ -54,7 +54,7 @@ fn aim(target: FailurePolicy) -> Result<Success, Failure> {
         match set {
             Ok(Armed { kind, now: FailurePolicy::Ignore, target: FailurePolicy::Fail }) => done.push(format!(
                 "{kind} {name}: failurePolicy is Ignore, and the controller sets Fail once the contract enforces in every \
-                 namespace and a dry run is refused"
+                 namespace, it is not applied with --audit-only, and a dry run is refused"
             )),
             Ok(Armed { kind, now, .. }) => done.push(format!("{kind} {name}: failurePolicy is {now}")),
             // One that is not there stands in nobody's way.

@@ -126,7 +126,7 @@ impl Manifests {
         let contract = load_contract(file)?;
         let file = file.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let reverse = self.reverse;
-        let mut manifests = render(&contract, &Options { contract: origin(file), ..self.options()? })?;
+        let mut manifests = render(&contract, &Options { contract: origin(file, reverse), ..self.options()? })?;
         if reverse {
             manifests.objects.reverse();
         }
@@ -172,13 +172,9 @@ impl Manifests {
 }
 
 /// What the contract was made of, without where it lies on this machine.
-fn origin(file: Option<String>) -> Origin {
+fn origin(file: Option<String>, reverse: bool) -> Origin {
     let prefix = format!("{ENVIRONMENT_PREFIX}__");
-    let mut variables: Vec<_> = environment()
-        .into_iter()
-        .filter(|(name, _)| name.starts_with(&prefix))
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let mut variables: Vec<_> = environment().into_iter().filter(|(name, _)| name.starts_with(&prefix)).collect();
     variables.sort();
-    Origin { file, environment: variables }
+    Origin { file, environment: variables, reverse }
 }

@@ -11,7 +11,7 @@ use super::installation::{installation, intent};
 use super::{Failure, Output, Success, load_contract, print};
 use crate::cluster::verify::{Check, Expectation, Outcome, stored_contract, verify};
 use crate::cluster::{self, Client, Installation, Said, insisting};
-use crate::contract::Contract;
+use crate::contract::{Contract, ContractError};
 use crate::manifest::names;
 use crate::server::tls::sha256;
 
@@ -62,7 +62,22 @@ impl Verify {
         let client = cluster::connect().await.map_err(|error| Failure::Input(error.into()))?;
         let contract = match file {
             Some(_) => load_contract(file)?,
-            None => in_cluster(&client, &installation).await?,
+            None => match in_cluster(&client, &installation).await? {
+                Ok(contract) => contract,
+                // Nothing else can be asked without knowing what is expected.
+                Err(faults) => {
+                    return Ok(vec![Check {
+                        id: "contract",
+                        outcome: Outcome::Failed,
+                        message: faults.to_string(),
+                        hint: Some(
+                            "replicas that run go on with the last good contract, and new ones do not start: mend the \
+                             ConfigMap; gpufence config --check FILE lists the faults of a file"
+                                .to_owned(),
+                        ),
+                    }]);
+                }
+            },
         };
         let yaml = contract.to_yaml().map_err(|error| Failure::Other(error.into()))?;
         let intent = intent(&contract, &installation);
@@ -77,14 +92,14 @@ impl Verify {
     }
 }
 
-/// The contract in the ConfigMap of the installation.
-async fn in_cluster(client: &Client, installation: &Installation) -> Result<Contract, Failure> {
+/// The contract in the ConfigMap of the installation, or what is wrong with it.
+async fn in_cluster(client: &Client, installation: &Installation) -> Result<Result<Contract, ContractError>, Failure> {
     let Installation { namespace, name, .. } = installation;
     let place = format!("ConfigMap {name} in the namespace {namespace}");
     let found = stored_contract(client, installation, names::CONTRACT_KEY).await;
     let found = found.map_err(|error| Failure::Other(anyhow!("the {place} cannot be read: {}", Said(&error))))?;
     if let Some(text) = found {
-        return Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), [])?);
+        return Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), []));
     }
     let insisting = insisting(client, installation).await;
     let missing = format!("there is no {place} with the key {}", names::CONTRACT_KEY);

@@ -43,8 +43,10 @@ pub struct Options {
 pub struct Origin {
     /// The file's name; none for the built-in contract.
     pub file: Option<String>,
-    /// Variables as `NAME=VALUE`.
-    pub environment: Vec<String>,
+    /// Variables with their values.
+    pub environment: Vec<(String, String)>,
+    /// Whether the objects come in the order in which they are removed.
+    pub reverse: bool,
 }
 
 impl Default for Options {
@@ -282,8 +284,8 @@ impl fmt::Display for Options {
             // A line break would end the comment.
             if plain { text.to_owned() } else { format!("'{}'", text.replace(['\n', '\r'], " ")) }
         };
-        for variable in &self.contract.environment {
-            write!(f, "{} ", quoted(variable))?;
+        for (name, value) in &self.contract.environment {
+            write!(f, "{name}={} ", quoted(value))?;
         }
         f.write_str("gpufence manifests")?;
         if let Some(file) = &self.contract.file {
@@ -324,6 +326,9 @@ impl fmt::Display for Options {
         }
         if self.priority_class != usual.priority_class {
             write!(f, " --priority-class {}", self.priority_class)?;
+        }
+        if self.contract.reverse {
+            f.write_str(" --reverse")?;
         }
         Ok(())
     }

@@ -55,15 +55,11 @@ impl Controller {
         intent: &Intent,
     ) -> Result<(), RoundError> {
         let mut waits = String::new();
-        let mut lost = String::new();
         for registration in registrations {
             let is_armed = registration.pod_hook().failure_policy == FailurePolicy::Fail;
             let may_fail = may_fail(registration, intent, &self.installation);
             self.metrics.armed(registration.kind.webhook(), is_armed, may_fail);
-            if is_armed {
-                // What fails now is for people to see, and for them alone to take back.
-                lost = self.refuses(intent, PROBE_AGAIN).await.err().unwrap_or_default();
-            } else if may_fail {
+            if may_fail && !is_armed {
                 match self.may_arm(registration, seen, intent).await {
                     Ok(()) => drop(self.set_failure_policy(registration, FailurePolicy::Fail, true).await?),
                     Err(why) => waits = why,
@@ -71,8 +67,19 @@ impl Controller {
             }
         }
         self.say("failurePolicy", waits);
-        self.say("armed webhook", lost);
         Ok(())
+    }
+
+    /// Looks whether what is armed still answers. What fails now is for people to see, and for them alone to take back.
+    pub(super) async fn look_at_armed(&mut self, registrations: &[Registration], intent: &Intent) {
+        let armed = |registration: &Registration| registration.pod_hook().failure_policy == FailurePolicy::Fail;
+        if registrations.iter().any(armed) {
+            let lost = self.refuses(intent, PROBE_AGAIN).await.err().unwrap_or_default();
+            self.say("armed webhook", lost);
+        } else {
+            // It was disarmed, which resolves nothing.
+            self.said.remove("armed webhook");
+        }
     }
 
     /// Whether there was anything to do. It was not done where another was faster, which the next look will see.

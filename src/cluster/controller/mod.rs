@@ -135,11 +135,13 @@ impl Controller {
                 }
                 Err(error) => {
                     self.say("round", error.to_string());
+                    // What was seen before is no longer known to be so.
+                    self.metrics.lost_sight();
                     (self.candidate.holds(), false)
                 }
             };
             if !now_leads {
-                self.metrics.lost_sight();
+                self.metrics.stands_by();
             }
             if now_leads != leads {
                 tracing::info!(leads = now_leads, "lead");
@@ -185,6 +187,7 @@ impl Controller {
             return Ok(Some(true));
         }
         self.look_at_conditions(&registrations, &intent);
+        self.look_at_armed(&registrations, &intent).await;
         // In this order: what is concluded for a registration must not be older than the registration, nor what a
         // replica is expected to serve younger than the replica's answer.
         let (seen, again) = if intent.keeps_authority {

@@ -75,6 +75,9 @@ pub(super) async fn refused(
             ),
             "see the checks before; if they passed, the API server cannot reach the Service: firewall or NetworkPolicy",
         ),
+        Err(error) if cannot_call(&error) => {
+            Check::failed(REFUSED, format!("the webhook cannot be called: {}", Said(&error)), CANNOT_CALL)
+        }
         Err(error) => Check::unanswered(REFUSED, "the dry run could not be made", &error),
     }
 }
@@ -196,6 +199,15 @@ async fn dry_run(client: &Client, namespace: &str, pod: &Value) -> Result<Pod, k
     Api::namespaced(client.clone(), namespace).create(&parameters, &pod).await
 }
 
+/// What to do about an outage of something that is armed.
+const CANNOT_CALL: &str = "pods are being refused because nobody answers: gpufence disarm ends that at once. Then see the \
+                           checks before: replicas that do not run, a caBundle, or a firewall between API server and pods";
+
+/// Whether the API server refused a request because a webhook that it insists on did not answer.
+fn cannot_call(error: &kube::Error) -> bool {
+    has_code(error, 500) && Said(error).to_string().contains("failed calling webhook")
+}
+
 /// A refusal of ours is a fault of ours; any other keeps us from asking.
 fn not_admitted(
     id: &'static str,
@@ -210,9 +222,12 @@ fn not_admitted(
     if has_code(error, 404) {
         return Check::failed(id, message, format!("name a namespace that is there with {option}"));
     }
+    if cannot_call(error) {
+        return Check::failed(id, message, CANNOT_CALL);
+    }
     let hooks = &installation.hooks;
     if said.contains(&hooks.validate) || said.contains(&hooks.mutate) {
-        Check::failed(id, message, "the message says which rule, or why the webhook could not be called")
+        Check::failed(id, message, "the message says which rule")
     } else {
         Check::skipped(id, message, format!("name a namespace that admits a small pod with {option}"))
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use time::OffsetDateTime;
 
+use super::super::authority::Store;
 use super::super::registrations::{FailurePolicy, Kind, Registration, RegistrationError};
 use super::super::replicas::{self, Replica};
 use super::super::{Installation, Said};
@@ -16,6 +18,7 @@ use crate::certificate::verify;
 
 const REGISTRATION: &str = "registration";
 const EXCLUSIONS: &str = "exclusions";
+const AUTHORITY: &str = "ca";
 const LABELS: &str = "namespace-labels";
 const REPLICAS: &str = "replicas";
 const CERTIFICATE: &str = "certificate";
@@ -51,7 +54,35 @@ pub(super) async fn registrations(
             Kind::Mutating => registered.mutating = Some(registration),
         }
     }
+    if let (Some(validating), Some(mutating)) = (&registered.validating, &registered.mutating)
+        && validating.is_audit_only() != mutating.is_audit_only()
+    {
+        let only = if validating.is_audit_only() { validating } else { mutating };
+        checks.push(Check::failed(
+            REGISTRATION,
+            format!("only the {} is audit only, and the other webhook acts", only.kind.name()),
+            "an apply went half-way: kubectl apply what `gpufence manifests` prints again, with --server-side and \
+             --force-conflicts where it was applied like that",
+        ));
+    }
+    if expected.intent.keeps_authority {
+        checks.push(match Store::new(client.clone(), installation).read().await {
+            Ok(stored) if stored.state.is_some() => {
+                Check::passed(AUTHORITY, format!("the Secret {} holds a CA", installation.authority))
+            }
+            Ok(_) => Check::failed(
+                AUTHORITY,
+                format!("the Secret {} holds no CA yet", installation.authority),
+                controller_log(installation),
+            ),
+            Err(error) => Check::failed(AUTHORITY, error.to_string(), controller_log(installation)),
+        });
+    }
     registered
+}
+
+fn controller_log(Installation { namespace, name, .. }: &Installation) -> String {
+    format!("kubectl -n {namespace} logs deployment/{name}-controller says what it waits for")
 }
 
 /// The labels of the namespaces whose pods must wait for nobody. One that cannot be read is left out.
@@ -111,9 +142,8 @@ fn absent(kind: Kind, error: &RegistrationError) -> Check {
 }
 
 fn judge(registration: &Registration, installation: &Installation, expected: &Expectation<'_>) -> Check {
-    let Installation { namespace, name, .. } = installation;
-    let what = format!("{} {name}", registration.kind.name());
-    let logs = format!("kubectl -n {namespace} logs deployment/{name}-controller says what it waits for");
+    let what = format!("{} {}", registration.kind.name(), installation.name);
+    let logs = controller_log(installation);
     if registration.bundles().any(<[u8]>::is_empty) {
         return Check::failed(REGISTRATION, format!("{what} has no caBundle yet, so that calls fail"), logs);
     }
@@ -131,9 +161,13 @@ fn judge(registration: &Registration, installation: &Installation, expected: &Ex
     let way = if registration.is_audit_only() { ", audit only" } else { "" };
     let enforces = expected.intent.enforces_everywhere;
     match (registration.target, now) {
-        (FailurePolicy::Fail, FailurePolicy::Ignore) if registration.is_audit_only() || !enforces => Check::passed(
+        (FailurePolicy::Fail, FailurePolicy::Ignore) if registration.is_audit_only() => Check::passed(
             REGISTRATION,
-            format!("{what}: failurePolicy Ignore{way}; Fail once the contract enforces in every namespace"),
+            format!("{what}: failurePolicy Ignore, audit only; Fail once it is applied without --audit-only"),
+        ),
+        (FailurePolicy::Fail, FailurePolicy::Ignore) if !enforces => Check::passed(
+            REGISTRATION,
+            format!("{what}: failurePolicy Ignore; Fail once the contract enforces in every namespace"),
         ),
         (FailurePolicy::Fail, FailurePolicy::Ignore) => {
             Check::failed(REGISTRATION, format!("{what}: failurePolicy is still Ignore, and should be Fail"), logs)
@@ -168,11 +202,12 @@ pub(super) async fn replicas(
     };
     let ready: Vec<_> = found.iter().filter(|replica| replica.is_ready).collect();
     let states = format!("kubectl -n {namespace} get pods and kubectl -n {namespace} logs deployment/{name} say why");
-    let message = format!("{} of {} replicas of the webhook are ready", ready.len(), found.len());
+    let wanted = wanted_replicas(client, installation).await.unwrap_or(found.len()).max(found.len());
+    let message = format!("{} of {wanted} replicas of the webhook are ready", ready.len());
     if ready.is_empty() {
         return checks.push(Check::failed(REPLICAS, message, states));
     }
-    checks.push(if ready.len() < found.len() {
+    checks.push(if ready.len() < wanted {
         Check::failed(REPLICAS, message, states)
     } else {
         Check::passed(REPLICAS, message)
@@ -187,7 +222,11 @@ pub(super) async fn replicas(
             Err(error) => Check::failed(
                 CERTIFICATE,
                 format!("the replica {} does not show its certificate: {error}", replica.name),
-                format!("the API server must reach port {} of the pods, and you need `get pods/proxy`", port(replica)),
+                format!(
+                    "is it still running (kubectl -n {namespace} get pods)? The API server must reach port {} of the pods, and \
+                     you need `get pods/proxy`",
+                    port(replica)
+                ),
             ),
         });
         match get("metrics").await {
@@ -204,6 +243,13 @@ pub(super) async fn replicas(
             )),
         }
     }
+}
+
+/// How many replicas the Deployment asks for.
+async fn wanted_replicas(client: &Client, installation: &Installation) -> Option<usize> {
+    let deployments = Api::<Deployment>::namespaced(client.clone(), &installation.namespace);
+    let spec = deployments.get_opt(&installation.name).await.ok()??.spec?;
+    usize::try_from(spec.replicas.unwrap_or(1)).ok()
 }
 
 /// For how many seconds the labels of namespaces may not have been heard of. An API server speaks once a minute.

@@ -36,6 +36,9 @@ impl ControllerMetrics {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
+        for outcome in ["refused", "not-refused", "error"] {
+            drop(self.probes.get_or_create(&OutcomeLabels { outcome }));
+        }
         registry.register("controller_leads", "Whether this controller leads", self.leads.clone());
         registry.register(
             "controller_last_round_timestamp_seconds",
@@ -110,13 +113,18 @@ impl ControllerMetrics {
         self.replicas_trusted.get_or_create(&NoLabels {}).set(i64::from(trusted));
     }
 
-    /// Another leads: what this controller last saw is no longer how things are.
+    /// Another leads: what is armed is told by it.
+    pub fn stands_by(&self) {
+        self.lost_sight();
+        self.armed.clear();
+        self.should_be_armed.clear();
+    }
+
+    /// What this controller last saw is not known to be so any more.
     pub fn lost_sight(&self) {
         for gauge in [&self.bundles_current, &self.match_conditions_current, &self.replicas_trusted] {
             gauge.clear();
         }
-        self.armed.clear();
-        self.should_be_armed.clear();
     }
 
     /// Whether a webhook's failurePolicy is Fail, and whether it should be.

@@ -127,6 +127,8 @@ impl Installed {
             .args(["manifests", "--config"])
             .arg(&file)
             .args(["--image", "registry.invalid/gpufence:e2e", "--kubernetes-version", &version])
+            // One process plays them all, but where a test says otherwise.
+            .args(if options.contains(&"--replicas") { &[][..] } else { &["--replicas", "1"] })
             .args(options)
             .output()
             .unwrap();

@@ -55,9 +55,17 @@ fn a_sound_installation_passes_and_each_fault_is_found() {
     let (code, checks) = verify(&installed, &only);
     assert_eq!(code, 0, "{checks:#?}");
     assert!(checks.iter().all(|(_, outcome, _)| outcome == "passed"), "{checks:#?}");
-    for id in
-        ["registration", "exclusions", "replicas", "certificate", "contract", "ordinary-pod", "refused-pod", "nodes"]
-    {
+    for id in [
+        "registration",
+        "exclusions",
+        "ca",
+        "replicas",
+        "certificate",
+        "contract",
+        "ordinary-pod",
+        "refused-pod",
+        "nodes",
+    ] {
         assert!(!outcome(&checks, id).is_empty(), "{id}: {checks:#?}");
     }
     let text = String::from_utf8(installed.run(&[&["verify"], &only[..]].concat()).stdout).unwrap();
@@ -251,4 +259,39 @@ fn labels_that_cannot_be_read_are_seen() {
         let well = !labels.is_empty() && labels.iter().all(|(outcome, _)| *outcome == "passed");
         if well { Ok(()) } else { Err(format!("{checks:#?}")) }
     });
+}
+
+/// An apply that stopped half-way leaves one webhook that acts beside one that only watches.
+#[test]
+fn half_of_a_rollback_is_seen() {
+    let Some(installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    let path = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/service/path", "value": "/audit/mutate"}]);
+    admin().patch(Patch::Json, &configuration("mutating"), &path).stored();
+    let (code, checks) = verify(&installed, &[]);
+    let told = "only the MutatingWebhookConfiguration is audit only, and the other webhook acts";
+    assert_eq!(code, 1, "{checks:#?}");
+    assert!(outcome(&checks, "registration").contains(&("failed", told)), "{checks:#?}");
+}
+
+/// What is wrong with the contract in the cluster is a finding like others, and not the end of the program.
+#[test]
+fn a_contract_with_faults_is_a_failed_check() {
+    let Some(installed) = Installed::apply(&contract("audit"), &[]) else { return };
+    let broken = json!({"data": {"contract.yaml": "mode: enforced"}});
+    admin().patch(Patch::Merge, "/api/v1/namespaces/gpufence/configmaps/gpufence", &broken).stored();
+    let (code, checks) = verify(&installed, &[]);
+    assert_eq!((code, checks.len()), (1, 1), "{checks:#?}");
+    let (outcome, message) = outcome(&checks, "contract")[0];
+    assert!(outcome == "failed" && message.contains("enforced"), "{message}");
+}
+
+/// With an outage of what is armed, the way out is named first.
+#[test]
+fn the_way_out_of_an_outage_is_named() {
+    let Some(mut installed) = Installed::running(&contract("enforce"), &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    installed.stop_replicas();
+    let text = String::from_utf8(installed.run(&["verify"]).stdout).unwrap();
+    let refused = text.lines().skip_while(|line| !line.starts_with("FAIL  the webhook cannot be called: ")).nth(1);
+    assert!(refused.is_some_and(|hint| hint.contains("gpufence disarm")), "{text}");
 }
