@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Failure;
 use crate::contract::{Contract, ContractError};
+use crate::policy::{Exemption, MIRROR_POD};
 use crate::server::tls::sha256;
 use crate::telemetry::metrics::Metrics;
 
@@ -112,7 +113,9 @@ impl ContractFile {
                 let old_sha256 = std::mem::replace(&mut self.sha256, loaded.sha256.clone());
                 self.bytes = bytes;
                 self.last_fault = None;
+                let exemptions = loaded.contract.policy.exemptions().to_vec();
                 apply(*loaded);
+                exemptions_in_force(&exemptions, metrics);
                 metrics.contract_in_force(&self.sha256, mode, now());
                 metrics.contract_reloaded(true);
                 let contract_sha256 = &self.sha256;
@@ -156,6 +159,25 @@ impl Source {
 
     fn contract(&self, bytes: &[u8]) -> Result<Contract, ContractError> {
         Contract::read(&self.path, bytes, self.environment.iter().cloned())
+    }
+}
+
+/// Shows these exemptions on the metrics, and warns of those that no longer count.
+pub(super) fn exemptions_in_force(exemptions: &[Exemption], metrics: &Metrics) {
+    let now = now();
+    let shown = exemptions
+        .iter()
+        .map(|exemption| (exemption.name.as_str(), exemption.expires.as_ref().map(|expiry| expiry.at)))
+        .chain([(MIRROR_POD, None)]);
+    metrics.exemptions_in_force(shown);
+    for Exemption { name, reason, expires, .. } in exemptions.iter().filter(|exemption| exemption.is_expired(now)) {
+        let expired = expires.as_ref().map(|expiry| expiry.written.as_str());
+        tracing::warn!(
+            exemption = name,
+            reason,
+            expired,
+            "an exemption of the contract has expired and does not count"
+        );
     }
 }
 

@@ -41,6 +41,10 @@ impl Facts for Live {
     fn namespace_meets(&self, namespace: &str, selector: &LabelSelector) -> Option<bool> {
         self.namespaces.namespace_meets(namespace, selector)
     }
+
+    fn now(&self) -> i64 {
+        self.namespaces.now()
+    }
 }
 
 impl NamespaceLookup for Live {

@@ -1,14 +1,16 @@
 //! `gpufence review`: the webhook's verdict on manifests, without a cluster.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::contract_file;
 use super::documents::{self, Found, Input};
 use super::{Failure, Output, Success, load_contract, print};
-use crate::policy::{Action, DAEMON_SET_CONTROLLER, Fault, Kind, NamespaceLabels, Policy};
+use crate::policy::{Action, At, Controller, Facts, Fault, Kind, NamespaceLabels, Policy};
 use crate::report::{self, Given, Verdict};
 use crate::review::{self, Reviewed, Webhook};
 
@@ -34,6 +36,10 @@ pub(super) struct Review {
     #[arg(long = "as", value_name = "USER", default_value = "", hide_default_value = true)]
     user: String,
 
+    /// A group that the user is in; may be given several times
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+
     /// Show objects with nothing to say as well
     #[arg(long)]
     all: bool,
@@ -47,10 +53,10 @@ impl Review {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
         let policy = load_contract(file)?.policy.judging_templates();
         let Input { found, mut faults, foreign } = documents::read(&self.files);
-        let facts = namespace_labels(&found);
+        let facts = At { facts: namespace_labels(&found), now: contract_file::now() };
         let mut review = report::Review { foreign, ..report::Review::default() };
         for Found { source, object } in found {
-            let Some(judged) = Judged::of(&object, &self) else {
+            let Some(judged) = Judged::of(&object, &self, &policy) else {
                 review.pass_over(&object);
                 continue;
             };
@@ -104,7 +110,7 @@ struct Judged {
 
 impl Judged {
     /// `None` for an object that carries no pod.
-    fn of(object: &Value, options: &Review) -> Option<Self> {
+    fn of(object: &Value, options: &Review, policy: &Policy) -> Option<Self> {
         if object["kind"] == "AdmissionReview" {
             return Some(Self { review: object.clone(), is_manifest: false, pod_of_template: None });
         }
@@ -112,7 +118,7 @@ impl Judged {
         let kind = Kind::of(group, object["kind"].as_str()?)?;
         let namespace =
             object["metadata"]["namespace"].as_str().filter(|name| !name.is_empty()).unwrap_or(&options.namespace);
-        let request = |kind: Kind, version: &str, user: &str, object: &Value| {
+        let request = |kind: Kind, version: &str, user: Value, object: &Value| {
             json!({
                 "apiVersion": "admission.k8s.io/v1",
                 "kind": "AdmissionReview",
@@ -121,22 +127,25 @@ impl Judged {
                     "kind": {"group": kind.group(), "version": version, "kind": kind.name()},
                     "operation": "CREATE",
                     "namespace": namespace,
-                    "userInfo": {"username": user},
+                    "userInfo": user,
                     "object": object,
                 },
             })
         };
+        let user = json!({"username": options.user, "groups": options.groups});
         let pod_of_template = kind
             .is_template()
             .then(|| {
-                let user = if kind == Kind::DaemonSet { DAEMON_SET_CONTROLLER } else { "" };
-                request(Kind::Pod, "v1", user, &pod_of(kind, object))
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let maker = Controller::of_pods(kind, name);
+                let user = maker.as_ref().and_then(|(controller, _)| policy.controllers().of(*controller).first());
+                request(Kind::Pod, "v1", json!({"username": user}), &pod_of(kind, object, maker))
             })
             .filter(|pod| pod["request"]["object"].is_object());
-        Some(Self { review: request(kind, version, &options.user, object), is_manifest: true, pod_of_template })
+        Some(Self { review: request(kind, version, user, object), is_manifest: true, pod_of_template })
     }
 
-    fn verdict(&self, policy: &Policy, facts: &NamespaceLabels, source: String) -> Result<Verdict, String> {
+    fn verdict(&self, policy: &Policy, facts: &dyn Facts, source: String) -> Result<Verdict, String> {
         let mut review = self.review.clone();
         let body = review.to_string();
         let mutated = review::examine(policy, facts, Webhook::Mutate, body.as_bytes())?;
@@ -184,7 +193,7 @@ impl Judged {
             outcome,
             findings: decision.findings,
             injection,
-            exempted: decision.exempted.or(mutated.decision.exempted),
+            exempted: if decision.exempted.is_empty() { mutated.decision.exempted } else { decision.exempted },
             faults: decision.faults,
         })
     }
@@ -206,20 +215,19 @@ fn group_version(api_version: &str) -> (&str, &str) {
 }
 
 /// The pod that the workload's controller makes from its template.
-fn pod_of(kind: Kind, workload: &Value) -> Value {
+fn pod_of(kind: Kind, workload: &Value, maker: Option<(Controller, Cow<'_, str>)>) -> Value {
     let path = kind.pod_path().split('.').filter(|key| !key.is_empty());
     let mut pod = path.fold(workload, |object, key| &object[key]).clone();
     if let Some(fields) = pod.as_object_mut() {
         fields.insert("apiVersion".to_owned(), "v1".into());
         fields.insert("kind".to_owned(), Kind::Pod.name().into());
-        let owner = json!([{
-            "apiVersion": workload["apiVersion"],
-            "kind": workload["kind"],
-            "name": workload["metadata"]["name"],
-            "controller": true,
-        }]);
+        let owners = maker.map(|(controller, name)| {
+            let kind = controller.kind();
+            let api_version = if kind.group().is_empty() { "v1".to_owned() } else { format!("{}/v1", kind.group()) };
+            json!([{"apiVersion": api_version, "kind": kind.name(), "name": name, "controller": true}])
+        });
         if let Some(metadata) = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut() {
-            metadata.insert("ownerReferences".to_owned(), owner);
+            metadata.insert("ownerReferences".to_owned(), owners.unwrap_or_default());
         }
     }
     pod

@@ -64,6 +64,7 @@ async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespa
         version = env!("CARGO_PKG_VERSION"),
         "starting"
     );
+    contract_file::exemptions_in_force(contract.policy.exemptions(), &metrics);
     let shutdown = Shutdown::new();
     let readiness = Readiness::new(&shutdown);
     let mut tasks = Tasks::new();

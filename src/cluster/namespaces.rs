@@ -63,6 +63,10 @@ impl Facts for Namespaces {
     fn namespace_meets(&self, namespace: &str, selector: &LabelSelector) -> Option<bool> {
         self.known.load().get(namespace).map(|labels| selector.matches(labels))
     }
+
+    fn now(&self) -> i64 {
+        OffsetDateTime::now_utc().unix_timestamp()
+    }
 }
 
 /// Why a watch ended.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Contract, TlsSource};
-use crate::policy::{Action, Allowlist, LabelOperator, LabelSelector, Models, Pool, Rollout, Rule, Taint};
+use crate::policy::{
+    Action, Allowlist, Controller, Controllers, Exemption, LabelOperator, LabelSelector, Models, Owner, Patterns,
+    Policy, Pool, Rollout, Rule, Taint,
+};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,8 +85,33 @@ struct PrintedModels<'a> {
 struct PrintedExemption<'a> {
     name: &'a str,
     reason: &'a str,
-    namespaces: &'a [String],
-    daemon_sets: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pools: Option<Vec<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<Vec<&'static str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespaces: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    users: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_accounts: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owners: Option<Vec<PrintedOwner<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon_sets: Option<&'a [String]>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrintedOwner<'a> {
+    kind: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_group: Option<&'a str>,
 }
 
 /// In the order of [`Rule::ALL`], which a map would lose.
@@ -95,11 +123,8 @@ struct Injection {
     when_tolerated: &'static str,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Identities<'a> {
-    daemon_set_controller: &'a [String],
-}
+/// That of DaemonSets always, as in the built-in contract; others where they are not as usual.
+struct Identities<'a>(&'a Controllers);
 
 #[derive(Serialize)]
 struct PrintedRollout<'a> {
@@ -141,6 +166,16 @@ impl Serialize for Rules {
     }
 }
 
+impl Serialize for Identities<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let unusual = |controller: &Controller| {
+            *controller == Controller::DaemonSet || self.0.of(*controller) != [controller.default_identity()]
+        };
+        let shown = Controller::ALL.into_iter().filter(unusual);
+        serializer.collect_map(shown.map(|controller| (controller.key(), self.0.of(controller))))
+    }
+}
+
 impl<'a> From<&'a Contract> for Printed<'a> {
     fn from(contract: &'a Contract) -> Self {
         let Contract { policy, server, tls, log } = contract;
@@ -151,12 +186,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             }
             TlsSource::Managed => ("managed", None, None, &[]),
         };
-        let exemptions = policy.exemptions.iter().map(|exemption| PrintedExemption {
-            name: &exemption.name,
-            reason: &exemption.reason,
-            namespaces: exemption.namespaces.written(),
-            daemon_sets: exemption.daemon_sets.written(),
-        });
+        let exemptions = policy.exemptions.iter().map(|exemption| PrintedExemption::of(exemption, policy));
         let rollout = policy.rollout.iter().map(|Rollout { namespaces, selector, mode }| PrintedRollout {
             namespaces: namespaces.written(),
             selector: selector.as_ref().map(PrintedSelector::from),
@@ -170,7 +200,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             rules: Rules(policy.rules),
             templates: policy.templates.as_str(),
             injection: Injection { when_tolerated: policy.when_tolerated.as_str() },
-            identities: Identities { daemon_set_controller: &policy.daemon_set_controllers },
+            identities: Identities(&policy.controllers),
             rollout: rollout.collect(),
             server: PrintedServer {
                 listen: server.listen.to_string(),
@@ -179,6 +209,30 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             },
             tls: PrintedTls { source, cert, key, names, minimum: tls.minimum.as_str() },
             log: PrintedLog { level: &log.level, format: log.format.as_str() },
+        }
+    }
+}
+
+impl<'a> PrintedExemption<'a> {
+    fn of(exemption: &'a Exemption, policy: &'a Policy) -> Self {
+        let pool = |index: usize| policy.pools[index].name.as_str();
+        let owner = |owner: &'a Owner| PrintedOwner {
+            kind: &owner.kind,
+            name: owner.name.written().first().map_or("", String::as_str),
+            api_group: owner.api_group.as_deref(),
+        };
+        Self {
+            name: &exemption.name,
+            reason: &exemption.reason,
+            expires: exemption.expires.as_ref().map(|expiry| expiry.written.as_str()),
+            pools: exemption.pools.map(|pools| pools.iter().map(pool).collect()),
+            rules: exemption.rules.as_ref().map(|rules| rules.iter().map(|rule| rule.id()).collect()),
+            namespaces: exemption.namespaces.as_ref().map(Patterns::written),
+            users: exemption.users.as_ref().map(Patterns::written),
+            groups: exemption.groups.as_deref(),
+            service_accounts: exemption.service_accounts.as_ref().map(Patterns::written),
+            owners: exemption.owners.as_ref().map(|owners| owners.iter().map(owner).collect()),
+            daemon_sets: exemption.daemon_sets.as_ref().map(Patterns::written),
         }
     }
 }

@@ -37,6 +37,10 @@ impl Faults {
     pub(super) fn into_inner(self) -> Vec<Fault> {
         self.0.into_inner()
     }
+
+    fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
 }
 
 /// A value of the tree with its path.
@@ -192,6 +196,17 @@ impl<'v> Table<'v> {
     pub(super) fn get(&self, key: &str) -> Option<Node<'v>> {
         let (key, value) = self.entries.get_key_value(key)?;
         (value.kind != ValueKind::Nil).then(|| self.child(key, value))
+    }
+
+    /// The value at a key that is written, be it with nothing behind it: for keys whose absence means more
+    /// than an empty value would.
+    pub(super) fn written(&self, key: &str) -> Option<Node<'v>> {
+        self.entries.get_key_value(key).map(|(key, value)| self.child(key, value))
+    }
+
+    /// How many faults there are so far.
+    pub(super) fn faults(&self) -> usize {
+        self.node.faults.len()
     }
 
     /// The value at a key that must be there.

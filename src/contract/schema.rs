@@ -7,10 +7,10 @@ use std::time::Duration;
 use config::Value;
 
 use super::reader::{Fault, Faults, Node, Table};
-use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, syntax};
+use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, exemption, syntax};
 use crate::policy::{
-    Action, Allowlist, Effect, Exemption, LabelOperator, LabelRequirement, LabelSelector, Mode, Models, Patterns,
-    Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
+    Action, Allowlist, Controller, Controllers, Effect, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
+    Patterns, Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
 };
 
 const KEYS: [&str; 12] = [
@@ -46,13 +46,16 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
     // Each section is read before the first is given up, so that all faults come at once.
     let mode = root.require("mode", "audit, warn, enforce").and_then(|node| node.choice(&Mode::ALL, Mode::as_str));
     let contact = root.get("contact").map(|node| node.checked(syntax::line));
+    let before = root.faults();
     let pools = root.require("pools", "a list of pools").map(|node| pools(&node));
-    let exemptions = root.get("exemptions").map(|node| exemptions(&node)).unwrap_or_default();
+    // Of pools that are at fault it is not known which an exemption may name.
+    let sound = pools.as_deref().filter(|_| root.faults() == before);
+    let controllers = root.get("identities").map(|node| identities(&node)).unwrap_or_default();
+    let exemptions = root.get("exemptions").map(|node| exemption::read(&node, sound, &controllers)).unwrap_or_default();
     let rules = root.get("rules").map(|node| rules(&node));
     let templates =
         root.require("templates", "off, audit, warn, deny").and_then(|node| node.choice(&Action::ALL, Action::as_str));
     let when_tolerated = root.get("injection").map(|node| injection(&node));
-    let controllers = root.get("identities").map(|node| identities(&node));
     let rollout = root.get("rollout").map(|node| rollout(&node)).unwrap_or_default();
     let server = root.require("server", "the listeners").and_then(|node| server(&node));
     let tls = root.require("tls", "the source of the certificate").and_then(|node| tls(&node));
@@ -65,7 +68,7 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         rules: rules.unwrap_or_else(|| Rule::ALL.map(Rule::default_action)),
         templates: templates?,
         when_tolerated: when_tolerated.unwrap_or(Some(WhenTolerated::Add))?,
-        daemon_set_controllers: controllers.unwrap_or_default(),
+        controllers,
         contact: contact.flatten(),
     };
     Some(Contract { policy, server: server?, tls: tls?, log: log? })
@@ -226,31 +229,6 @@ fn models(node: &Node<'_>) -> Option<Models> {
     Some(Models { annotation: annotation?, node_label: node_label?, values: values? })
 }
 
-fn exemptions(node: &Node<'_>) -> Vec<Exemption> {
-    let mut exemptions: Vec<Exemption> = Vec::new();
-    for item in node.list() {
-        let Some(exemption) = exemption(&item) else { continue };
-        if exemptions.iter().any(|other| other.name == exemption.name) {
-            item.fault_found(format!("a second exemption named {}", exemption.name), "a name of its own for each");
-        }
-        exemptions.push(exemption);
-    }
-    exemptions
-}
-
-fn exemption(node: &Node<'_>) -> Option<Exemption> {
-    let table = node.table(&["name", "reason", "namespaces", "daemonSets"])?;
-    let name = table.require("name", "the exemption's name").and_then(|node| node.checked(syntax::dns_label));
-    let reason = table.require("reason", "why there is an exemption").and_then(|node| node.checked(syntax::line));
-    let namespaces = table
-        .require("namespaces", "a list of namespaces")
-        .map(|node| patterns(&node, node.full_list("at least one namespace"), syntax::namespace_pattern));
-    let daemon_sets = table
-        .require("daemonSets", "a list of DaemonSets' names")
-        .map(|node| patterns(&node, node.full_list("at least one DaemonSet's name"), syntax::object_pattern));
-    Some(Exemption { name: name?, reason: reason?, namespaces: namespaces?, daemon_sets: daemon_sets? })
-}
-
 fn rules(node: &Node<'_>) -> [Action; Rule::ALL.len()] {
     let mut actions = Rule::ALL.map(Rule::default_action);
     let Some(table) = node.table(&Rule::ALL.map(Rule::id)) else {
@@ -273,14 +251,23 @@ fn injection(node: &Node<'_>) -> Option<WhenTolerated> {
     node.choice(&WhenTolerated::ALL, WhenTolerated::as_str)
 }
 
-fn identities(node: &Node<'_>) -> Vec<String> {
-    let Some(table) = node.table(&["daemonSetController"]) else {
-        return Vec::new();
+fn identities(node: &Node<'_>) -> Controllers {
+    let mut controllers = Controllers::default();
+    let Some(table) = node.table(&Controller::ALL.map(Controller::key)) else {
+        return controllers;
     };
-    table
-        .require("daemonSetController", "a list of user names")
-        .map(|node| distinct(node.full_list("at least one user name"), syntax::user_name))
-        .unwrap_or_default()
+    for controller in Controller::ALL {
+        let key = controller.key();
+        // The built-in contract names the first itself, and no file can do without it.
+        let node = match controller {
+            Controller::DaemonSet => table.require(key, "a list of user names"),
+            _ => table.written(key),
+        };
+        if let Some(node) = node {
+            controllers.0[controller as usize] = distinct(node.full_list("at least one user name"), syntax::user_name);
+        }
+    }
+    controllers
 }
 
 fn rollout(node: &Node<'_>) -> Vec<Rollout> {
@@ -366,14 +353,14 @@ fn words(node: &Node<'_>, check: impl Fn(&str) -> Result<(), String>) -> Vec<Str
     distinct(node.list(), check)
 }
 
-fn patterns(node: &Node<'_>, items: Vec<Node<'_>>, check: impl Fn(&str) -> Result<(), String>) -> Patterns {
+pub(super) fn patterns(node: &Node<'_>, items: Vec<Node<'_>>, check: impl Fn(&str) -> Result<(), String>) -> Patterns {
     Patterns::new(distinct(items, check)).unwrap_or_else(|error| {
         node.fault(format!("globs that can be compiled together ({error})"));
         Patterns::default()
     })
 }
 
-fn distinct(items: Vec<Node<'_>>, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
+pub(super) fn distinct(items: Vec<Node<'_>>, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut words = Vec::new();
     for item in items {

@@ -116,6 +116,110 @@ pub(super) fn user_name(text: &str) -> Check {
     verdict(line(text).is_ok() && !text.contains(['*', '?']), "the whole name of a user, without globs")
 }
 
+/// The name of a user, or a glob of such.
+pub(super) fn user_pattern(text: &str) -> Check {
+    if is_glob(text) {
+        readable_glob(text)?;
+    }
+    verdict(line(text).is_ok(), "the name of a user, such as jane@example.com, or a glob of such")
+}
+
+/// The name of a group: no glob, since groups come from whoever runs the identity provider.
+pub(super) fn group_name(text: &str) -> Check {
+    verdict(line(text).is_ok() && !text.contains(['*', '?']), "the whole name of a group, without globs")
+}
+
+/// A service account with its namespace, or a glob of such.
+pub(super) fn service_account_pattern(text: &str) -> Check {
+    let valid = "NAMESPACE/NAME of a service account, or a glob of such, such as ci/deployer or ci-*/deployer";
+    let Some((namespace, name)) = text.split_once('/') else {
+        return verdict(false, valid);
+    };
+    verdict(namespace_pattern(namespace).is_ok() && object_pattern(name).is_ok(), valid)
+}
+
+/// A kind of object.
+pub(super) fn kind(text: &str) -> Check {
+    let sound = text.len() <= 63
+        && text.starts_with(|letter: char| letter.is_ascii_uppercase())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    verdict(sound, "a kind as objects write it, such as StatefulSet")
+}
+
+/// An API group, without a version.
+pub(super) fn api_group(text: &str) -> Check {
+    verdict(text.is_empty() || dns_subdomain(text), "an API group without its version, such as batch")
+}
+
+/// The end of a day in UTC, or the instant of RFC 3339, in seconds since 1970.
+pub(super) fn end_of(text: &str) -> Option<i64> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let day = days(date)?;
+    if rest.is_empty() {
+        return Some((day + 1) * 86_400);
+    }
+    let time = rest.strip_prefix(['T', 't'])?;
+    let (clock, rest) = time.split_at_checked(8)?;
+    let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
+    let rest = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let rest = fraction.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            if rest.len() == fraction.len() {
+                return None;
+            }
+            rest
+        }
+        None => rest,
+    };
+    let offset = match rest.split_at_checked(1)? {
+        ("Z" | "z", "") => 0,
+        (sign @ ("+" | "-"), clock) => {
+            let [hours, minutes] = numbers(clock, ':', [2, 2])?;
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            (hours * 3_600 + minutes * 60) * if sign == "-" { -1 } else { 1 }
+        }
+        _ => return None,
+    };
+    // A leap second is the first of the next minute.
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    Some(day * 86_400 + hour * 3_600 + minute * 60 + second - offset)
+}
+
+/// Days since 1970 of a date such as `2027-01-31`.
+fn days(date: &str) -> Option<i64> {
+    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        2 => 28 + i64::from(leap(year)),
+        4 | 6 | 9 | 11 => 30,
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        _ => return None,
+    };
+    if !(1..=length).contains(&day) {
+        return None;
+    }
+    // Counted from March, so that the day that only some years have comes last.
+    let year = year - i64::from(month <= 2);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    Some(year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + of_year - 719_468)
+}
+
+/// Numbers of so many digits each, with a mark between them.
+fn numbers<const N: usize>(text: &str, mark: char, digits: [usize; N]) -> Option<[i64; N]> {
+    let mut parts = text.split(mark);
+    let mut numbers = [0; N];
+    for (number, digits) in numbers.iter_mut().zip(digits) {
+        let part =
+            parts.next().filter(|part| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()))?;
+        *number = part.parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
 fn readable_glob(text: &str) -> Check {
     match Patterns::new(vec![text.to_owned()]) {
         Ok(_) => Ok(()),

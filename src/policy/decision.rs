@@ -4,6 +4,8 @@ use std::fmt;
 
 use json_patch::Patch;
 
+use super::exemption::Lapsed;
+
 /// How strongly a rule acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
@@ -147,12 +149,25 @@ pub struct Finding {
     pub field: String,
     /// What is wrong and what to do, without the rule's id.
     pub message: String,
+    /// The exemption without whose expiry the rule would not speak.
+    pub lapsed: Option<Lapsed>,
 }
 
-/// The rule's id and the message.
+impl Finding {
+    /// The message, and which exemption has expired.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match &self.lapsed {
+            None => self.message.clone(),
+            Some(lapsed) => format!("{} {lapsed}", self.message),
+        }
+    }
+}
+
+/// The rule's id, the message, and which exemption has expired.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.rule, self.message)
+        write!(f, "{}: {}", self.rule, self.text())
     }
 }
 
@@ -211,8 +226,8 @@ pub struct Decision {
     pub findings: Vec<Finding>,
     /// What a GPU pod is given, in the mutating phase.
     pub injection: Option<Injection>,
-    /// Who was exempt, where it made a difference.
-    pub exempted: Option<Exempted>,
+    /// What exempted the subject, where it made a difference, in the contract's order.
+    pub exempted: Vec<Exempted>,
     /// What could not be read.
     pub faults: Vec<Fault>,
     /// Whether the decision could be another if the labels of the namespace were known.
@@ -223,7 +238,23 @@ impl Decision {
     /// A decision with nothing to say.
     #[must_use]
     pub fn quiet(mode: Mode) -> Self {
-        Self { mode, findings: Vec::new(), injection: None, exempted: None, faults: Vec::new(), labels_unknown: false }
+        Self {
+            mode,
+            findings: Vec::new(),
+            injection: None,
+            exempted: Vec::new(),
+            faults: Vec::new(),
+            labels_unknown: false,
+        }
+    }
+
+    /// A rule does not speak because of an exemption.
+    pub(super) fn exempt(&mut self, name: &str, rule: Rule) {
+        match self.exempted.iter_mut().find(|exempted| exempted.exemption == name) {
+            Some(exempted) if exempted.rules.contains(&rule) => {}
+            Some(exempted) => exempted.rules.push(rule),
+            None => self.exempted.push(Exempted { exemption: name.to_owned(), rules: vec![rule] }),
+        }
     }
 
     /// The findings for which the request is refused.

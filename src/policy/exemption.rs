@@ -1,53 +1,235 @@
-//! Who is exempt, and what proves it: the requester's identity, which the API server authenticated.
-//! Labels, annotations, owner references and names in the object are claims that anyone can write.
+//! Who is exempt, and what proves it: the requester's identity, which the API server authenticated, and
+//! the namespace. Labels, annotations, owner references and names in the object are claims that anyone
+//! can write.
+
+use std::fmt;
 
 use super::allowlist::Patterns;
+use super::decision::Rule;
+use super::identity::{Controller, Controllers};
 use super::pod::MIRROR_ANNOTATION;
-use super::subject::Subject;
+use super::pool::PoolSet;
+use super::subject::{Requester, Subject};
 use super::workload::Kind;
+use super::{Facts, Policy};
 
-/// The user name under which the DaemonSet controller makes pods in a cluster whose controllers have
-/// service accounts of their own, as in every conformant distribution.
-pub const DAEMON_SET_CONTROLLER: &str = "system:serviceaccount:kube-system:daemon-set-controller";
+/// What exempts the mirror of a static pod, as if the contract named it.
+pub const MIRROR_POD: &str = "mirror-pod";
 
-/// A named exception to the contract for the pods of some DaemonSets.
+/// A named exception to the contract. All conditions that it gives must hold together.
 #[derive(Debug, Clone)]
 pub struct Exemption {
     /// The exemption's name, for messages.
     pub name: String,
     /// Why it is there.
     pub reason: String,
-    /// The DaemonSets' namespaces.
-    pub namespaces: Patterns,
-    /// The DaemonSets' names.
-    pub daemon_sets: Patterns,
+    /// When it stops counting.
+    pub expires: Option<Expiry>,
+    /// The pools that it is limited to.
+    pub pools: Option<PoolSet>,
+    /// The rules that it is limited to.
+    pub rules: Option<Vec<Rule>>,
+    /// The request's namespace.
+    pub namespaces: Option<Patterns>,
+    /// The requester's user name.
+    pub users: Option<Patterns>,
+    /// Groups, of which the requester must be in one.
+    pub groups: Option<Vec<String>>,
+    /// The requester's service account, as `NAMESPACE/NAME`.
+    pub service_accounts: Option<Patterns>,
+    /// The name of the DaemonSet whose pod it is.
+    pub daemon_sets: Option<Patterns>,
+    /// The owners whose pod it is.
+    pub owners: Option<Vec<Owner>>,
+}
+
+/// An instant from which on an exemption no longer counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expiry {
+    /// In seconds since 1970.
+    pub at: i64,
+    /// As the contract writes it.
+    pub written: String,
+}
+
+/// Owners that control pods.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// The kind.
+    pub kind: String,
+    /// The kind's API group, where it was given.
+    pub api_group: Option<String>,
+    /// The owner's name, or a glob.
+    pub name: Patterns,
+    /// Who makes the pods of the kind. Where nobody is known to, the exemption names the requester.
+    pub controller: Option<Controller>,
+}
+
+/// An exemption that would have covered the subject, had it not expired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lapsed {
+    /// The exemption's name.
+    pub exemption: String,
+    /// When it expired, as the contract writes it.
+    pub expired: String,
+}
+
+impl fmt::Display for Lapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exemption {} expired on {}.", self.exemption, self.expired)
+    }
+}
+
+/// What the exemptions that cover a subject make of a breach.
+#[derive(Debug)]
+pub(super) enum Standing<'p> {
+    Exempt(&'p Exemption),
+    Lapsed(Lapsed),
+    Bound,
 }
 
 impl Exemption {
-    /// Whether the subject is a pod that the DaemonSet controller makes for a listed DaemonSet, or
-    /// the listed DaemonSet itself.
-    pub(crate) fn covers(&self, subject: &Subject<'_>, controllers: &[String]) -> bool {
-        if !self.namespaces.matches(subject.namespace) {
+    /// Whether it has expired at a time in seconds since 1970.
+    #[must_use]
+    pub fn is_expired(&self, now: i64) -> bool {
+        self.expires.as_ref().is_some_and(|expiry| expiry.at <= now)
+    }
+
+    /// Whether it covers all that a contract asks for.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.pools.is_none() && self.rules.is_none()
+    }
+
+    /// Whether what it is limited to includes a rule in all of these pools.
+    pub(super) fn extends_to(&self, rule: Rule, pools: PoolSet) -> bool {
+        self.includes(pools) && self.rules.as_ref().is_none_or(|rules| rules.contains(&rule))
+    }
+
+    /// Whether pods that ask for this pool are left as they are.
+    pub(super) fn extends_to_injection(&self, pool: usize) -> bool {
+        self.rules.is_none() && self.includes(PoolSet::from_iter([pool]))
+    }
+
+    fn includes(&self, pools: PoolSet) -> bool {
+        self.pools.is_none_or(|own| pools.without(own).is_empty())
+    }
+
+    /// Whether all its conditions hold, expired or not.
+    pub(super) fn covers(&self, subject: &Subject<'_>, controllers: &Controllers) -> bool {
+        self.namespaces.as_ref().is_none_or(|names| names.matches(subject.namespace))
+            && self.covers_requester(subject)
+            && self
+                .daemon_sets
+                .as_ref()
+                .is_none_or(|names| owned(subject, Controller::DaemonSet, controllers, |name| names.matches(name)))
+            && self.owners.as_ref().is_none_or(|owners| owners.iter().any(|owner| owner.owns(subject, controllers)))
+    }
+
+    fn covers_requester(&self, subject: &Subject<'_>) -> bool {
+        if self.users.is_none() && self.groups.is_none() && self.service_accounts.is_none() {
+            return true;
+        }
+        // Who writes a template makes none of its pods.
+        if subject.object.kind.is_template() {
             return false;
         }
-        match subject.object.kind {
-            // The controller acts for every tenant, so the owner must be listed.
-            Kind::Pod => daemon_set_of(subject, controllers).is_some_and(|name| self.daemon_sets.matches(name)),
-            // Its pods will be exempt, and here the name is no claim: it is the object's own.
-            Kind::DaemonSet => self.daemon_sets.matches(&subject.object.metadata().name),
-            _ => false,
-        }
+        let Requester { username, groups } = subject.requester;
+        self.matches_requester(username, |wanted| groups.iter().any(|group| &**group == wanted))
+    }
+
+    /// Whether its conditions on the requester hold for a user name and its groups.
+    pub(crate) fn matches_requester(&self, username: &str, is_in: impl Fn(&str) -> bool) -> bool {
+        self.users.as_ref().is_none_or(|names| names.matches(username))
+            && self.groups.as_ref().is_none_or(|groups| groups.iter().any(|group| is_in(group)))
+            && self.service_accounts.as_ref().is_none_or(|names| {
+                let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+                account.is_some_and(|(namespace, name)| names.matches(&format!("{namespace}/{name}")))
+            })
     }
 }
 
-/// The DaemonSet whose pod the subject is. Proved by the requester: the owner reference alone can be
-/// forged, and an identity that several controllers share makes other pods as well.
-pub(crate) fn daemon_set_of<'a>(subject: &'a Subject<'_>, controllers: &[String]) -> Option<&'a str> {
-    if subject.object.kind != Kind::Pod || !controllers.iter().any(|name| name == subject.requester.username) {
-        return None;
+impl Owner {
+    fn owns(&self, subject: &Subject<'_>, controllers: &Controllers) -> bool {
+        if let Some(controller) = self.controller {
+            return owned(subject, controller, controllers, |name| self.name.matches(name));
+        }
+        // The exemption names the requester, which proves it.
+        subject.object.kind == Kind::Pod
+            && subject.object.pod.metadata.controller.0.as_ref().is_some_and(|owner| {
+                owner.is_of(self.api_group.as_deref(), &self.kind) && self.name.matches(&owner.name)
+            })
     }
-    let owner = subject.object.pod.metadata.controller.0.as_ref().filter(|owner| owner.is_daemon_set())?;
-    Some(&owner.name)
+}
+
+/// Whether the subject is a pod that a controller makes for a listed owner, or what its pods are made from.
+fn owned(
+    subject: &Subject<'_>,
+    controller: Controller,
+    controllers: &Controllers,
+    listed: impl Fn(&str) -> bool,
+) -> bool {
+    let object = subject.object;
+    if object.kind == Kind::Pod {
+        // The controller acts for every tenant, so the owner must be listed.
+        return controllers.owner(controller, subject).is_some_and(listed);
+    }
+    // Its pods will be exempt, and here the name is no claim: it is the object's own.
+    Controller::of_pods(object.kind, &object.metadata().name)
+        .is_some_and(|(own, name)| own == controller && listed(&name))
+}
+
+impl Policy {
+    /// The exemptions that cover the subject, expired or not.
+    pub(super) fn covering(&self, subject: &Subject<'_>) -> Vec<&Exemption> {
+        self.exemptions.iter().filter(|exemption| exemption.covers(subject, &self.controllers)).collect()
+    }
+
+    /// The exemptions that cover the subject and count.
+    fn counting(&self, subject: &Subject<'_>, facts: &dyn Facts) -> impl Iterator<Item = &Exemption> {
+        self.exemptions.iter().filter(move |exemption| {
+            exemption.covers(subject, &self.controllers)
+                && (exemption.expires.is_none() || !exemption.is_expired(facts.now()))
+        })
+    }
+
+    /// Whether nothing is asked of the subject, whatever the rule and the pool.
+    pub(super) fn is_exempt(&self, subject: &Subject<'_>, facts: &dyn Facts) -> bool {
+        is_mirror_pod(subject) || self.counting(subject, facts).any(Exemption::is_unlimited)
+    }
+
+    /// The name of what exempts the subject from being completed for a pool.
+    pub(super) fn spares_injection(&self, subject: &Subject<'_>, pool: usize, facts: &dyn Facts) -> Option<String> {
+        if is_mirror_pod(subject) {
+            return Some(MIRROR_POD.to_owned());
+        }
+        let exemption = self.counting(subject, facts).find(|exemption| exemption.extends_to_injection(pool))?;
+        Some(exemption.name.clone())
+    }
+
+    /// The pools in which the subject is exempt from a rule, for rules that tell of several pools at once
+    /// and must not tell of a spared one alone. None where no exemption tells pools apart.
+    pub(super) fn spared_pools(&self, subject: &Subject<'_>, rule: Rule, facts: &dyn Facts) -> PoolSet {
+        if self.exemptions.iter().all(|exemption| exemption.pools.is_none()) {
+            return PoolSet::default();
+        }
+        let exemptions: Vec<_> = self.counting(subject, facts).collect();
+        let spared =
+            |index: &usize| exemptions.iter().any(|exemption| exemption.extends_to(rule, PoolSet::from_iter([*index])));
+        (0..self.pools.len()).filter(spared).collect()
+    }
+}
+
+/// Of the exemptions that cover a subject, what the first that counts makes of a rule in these pools.
+pub(super) fn standing<'p>(covering: &[&'p Exemption], rule: Rule, pools: PoolSet, now: i64) -> Standing<'p> {
+    let extending = || covering.iter().filter(|exemption| exemption.extends_to(rule, pools));
+    if let Some(exemption) = extending().find(|exemption| !exemption.is_expired(now)) {
+        return Standing::Exempt(exemption);
+    }
+    let lapsed = extending().find_map(|exemption| {
+        let expiry = exemption.expires.as_ref()?;
+        Some(Lapsed { exemption: exemption.name.clone(), expired: expiry.written.clone() })
+    });
+    lapsed.map_or(Standing::Bound, Standing::Lapsed)
 }
 
 /// Whether the subject is the mirror of a static pod, made by the kubelet of the node it runs on.

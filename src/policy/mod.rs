@@ -9,6 +9,7 @@ mod allowlist;
 mod decision;
 mod exemption;
 mod facts;
+mod identity;
 mod json;
 mod placement;
 mod pod;
@@ -22,8 +23,9 @@ mod workload;
 
 pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
 pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Rule};
-pub use exemption::{DAEMON_SET_CONTROLLER, Exemption};
-pub use facts::{Facts, NamespaceLabels, NoFacts};
+pub use exemption::{Exemption, Expiry, Lapsed, MIRROR_POD, Owner};
+pub use facts::{At, Facts, NamespaceLabels, NoFacts};
+pub use identity::{Controller, Controllers, DAEMON_SET_CONTROLLER};
 pub use json::{List, RawMap, StringMap, Text};
 pub(crate) use json::{object, visible, without_position};
 pub use placement::WhenTolerated;
@@ -35,6 +37,7 @@ pub use subject::{Operation, Phase, Requester, Subject};
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
 
+use exemption::Standing;
 use json::Excerpt;
 use placement::Terms;
 use rules::Violation;
@@ -53,8 +56,7 @@ pub struct Policy {
     pub(crate) rules: [Action; Rule::ALL.len()],
     pub(crate) templates: Action,
     pub(crate) when_tolerated: WhenTolerated,
-    /// The user names under which the DaemonSet controller makes pods.
-    pub(crate) daemon_set_controllers: Vec<String>,
+    pub(crate) controllers: Controllers,
     /// Whom a refused user may ask.
     pub(crate) contact: Option<String>,
 }
@@ -76,6 +78,18 @@ impl Policy {
     #[must_use]
     pub fn action(&self, rule: Rule) -> Action {
         self.rules[rule as usize]
+    }
+
+    /// The exemptions, in the contract's order.
+    #[must_use]
+    pub fn exemptions(&self) -> &[Exemption] {
+        &self.exemptions
+    }
+
+    /// The user names under which controllers make pods.
+    #[must_use]
+    pub fn controllers(&self) -> &Controllers {
+        &self.controllers
     }
 
     /// The same policy with templates judged where the contract lets them alone, for callers that ask what
@@ -100,17 +114,17 @@ impl Policy {
         }
         decision.labels_unknown = labels_unknown || !case.unknown.is_empty();
         match subject.phase {
-            Phase::Mutating => self.decide_injection(&case, &mut decision),
+            Phase::Mutating => self.decide_injection(&case, facts, &mut decision),
             Phase::Validating => self.decide_findings(&case, facts, &mut decision),
         }
         // Who is exempt is so whatever the labels say: a node's agents and static pods wait for none.
-        if decision.labels_unknown && decision.faults.is_empty() && self.exemption(subject).is_some() {
+        if decision.labels_unknown && decision.faults.is_empty() && self.is_exempt(subject, facts) {
             decision.labels_unknown = false;
         }
         decision
     }
 
-    fn decide_injection(&self, case: &Case<'_, '_>, decision: &mut Decision) {
+    fn decide_injection(&self, case: &Case<'_, '_>, facts: &dyn Facts, decision: &mut Decision) {
         let (Operation::Create, Kind::Pod, Asked::One(index)) = (case.subject.operation, case.object.kind, case.asked)
         else {
             return;
@@ -122,9 +136,9 @@ impl Policy {
         match placement::complete(&case.terms(pool), &case.object.pod.spec) {
             Ok(None) => {}
             Ok(Some(patch)) => {
-                decision.exempted =
-                    self.exemption(case.subject).map(|exemption| Exempted { exemption, rules: Vec::new() });
-                if decision.exempted.is_none() {
+                if let Some(exemption) = self.spares_injection(case.subject, index, facts) {
+                    decision.exempted.push(Exempted { exemption, rules: Vec::new() });
+                } else {
                     let enforced = decision.mode > Mode::Audit;
                     decision.injection = Some(Injection { pool: pool.name.clone(), patch, enforced });
                 }
@@ -145,21 +159,35 @@ impl Policy {
         if violations.is_empty() {
             return;
         }
-        if let Some(exemption) = self.exemption(case.subject) {
-            let mut rules: Vec<_> = violations.iter().map(|violation| violation.rule).collect();
-            rules.dedup();
-            decision.exempted = Some(Exempted { exemption, rules });
+        if exemption::is_mirror_pod(case.subject) {
+            for violation in &violations {
+                decision.exempt(MIRROR_POD, violation.rule);
+            }
             return;
         }
+        let covering = self.covering(case.subject);
         let template = if case.object.kind.is_template() { self.templates } else { Action::Deny };
         let ceiling = decision.mode.ceiling().min(template);
-        decision.findings = violations
-            .into_iter()
-            .map(|Violation { rule, field, message, .. }| {
-                let configured = self.action(rule);
-                Finding { rule, configured, action: configured.min(ceiling), field, message }
-            })
-            .collect();
+        let now = if covering.iter().any(|exemption| exemption.expires.is_some()) { facts.now() } else { i64::MIN };
+        for Violation { rule, pools, field, message, .. } in violations {
+            let lapsed = match exemption::standing(&covering, rule, pools, now) {
+                Standing::Exempt(exemption) => {
+                    decision.exempt(&exemption.name, rule);
+                    continue;
+                }
+                Standing::Lapsed(lapsed) => Some(lapsed),
+                Standing::Bound => None,
+            };
+            let configured = self.action(rule);
+            decision.findings.push(Finding {
+                rule,
+                configured,
+                action: configured.min(ceiling),
+                field,
+                message,
+                lapsed,
+            });
+        }
     }
 
     fn violations(&self, case: &Case<'_, '_>, mode: Mode) -> Vec<Violation> {
@@ -177,15 +205,6 @@ impl Policy {
     fn pools_where(&self, holds: impl Fn(&Pool) -> bool) -> PoolSet {
         self.pools.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
     }
-
-    /// The name of what exempts the subject, if anything does.
-    fn exemption(&self, subject: &Subject<'_>) -> Option<String> {
-        if exemption::is_mirror_pod(subject) {
-            return Some("mirror-pod".to_owned());
-        }
-        let covers = |exemption: &&Exemption| exemption.covers(subject, &self.daemon_set_controllers);
-        self.exemptions.iter().find(covers).map(|exemption| exemption.name.clone())
-    }
 }
 
 /// A subject's object beside the policy: what it reaches and what it asks for.
@@ -195,6 +214,7 @@ struct Case<'a, 'p> {
     subject: &'a Subject<'a>,
     /// The subject's object, or the one it replaces.
     object: &'a Workload<'a>,
+    facts: &'a dyn Facts,
     /// The pools whose taints the pod's tolerations pass.
     passed: PoolSet,
     /// The pools whose resources the pod requests.
@@ -208,13 +228,14 @@ struct Case<'a, 'p> {
 }
 
 impl<'a, 'p> Case<'a, 'p> {
-    fn new(policy: &'p Policy, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &dyn Facts) -> Self {
+    fn new(policy: &'p Policy, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &'a dyn Facts) -> Self {
         let spec = &object.pod.spec;
         let passed = |given: &[Taint]| policy.pools_where(|pool| pool.is_passed_by(spec.tolerations(), given));
         let mut case = Self {
             policy,
             subject,
             object,
+            facts,
             passed: passed(&[]),
             asked: Asked::Nothing,
             allowed: PoolSet::default(),
@@ -277,12 +298,17 @@ impl<'a, 'p> Case<'a, 'p> {
         candidates
     }
 
+    /// The pools in which the subject is exempt from a rule, where exemptions tell pools apart.
+    fn spared(&self, rule: Rule) -> PoolSet {
+        self.policy.spared_pools(self.subject, rule, self.facts)
+    }
+
     /// The terms under which the pod runs in the pool.
     fn terms(&self, pool: &'p Pool) -> Terms<'p> {
         let mut terms = Terms::of(pool, &self.object.pod, self.policy.when_tolerated);
         // The DaemonSet controller has pinned its pod to a node. With a selector that this node does
         // not meet the pod could never run, and the controller would delete and create it for ever.
-        if exemption::daemon_set_of(self.subject, &self.policy.daemon_set_controllers).is_some() {
+        if self.policy.controllers.owner(Controller::DaemonSet, self.subject).is_some() {
             terms.labels.clear();
         }
         terms

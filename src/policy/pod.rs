@@ -157,14 +157,6 @@ object! {
     }
 }
 
-impl OwnerReference<'_> {
-    /// Whether the owner is a DaemonSet of Kubernetes' own.
-    #[must_use]
-    pub fn is_daemon_set(&self) -> bool {
-        &*self.kind == "DaemonSet" && self.api_version.split_once('/').is_some_and(|(group, _)| group == "apps")
-    }
-}
-
 object! {
     /// The affinity of a pod, as far as it concerns nodes' labels.
     pub struct Affinity<'a> as "an affinity" {

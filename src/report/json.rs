@@ -29,16 +29,17 @@ fn object(verdict: &Verdict) -> Value {
             "configured": finding.configured.as_str(),
             "action": finding.action.as_str(),
             "field": finding.field,
-            "message": finding.message,
+            "message": finding.text(),
         })
     });
     let injection = verdict.injection.as_ref().map(|Given { pool, patch, enforced, to_pods, .. }| {
         json!({ "pool": pool, "patch": patch, "enforced": enforced, "toPods": to_pods })
     });
-    let exempted = verdict.exempted.as_ref().map(|exempted| {
+    let exemptions = verdict.exempted.iter().map(|exempted| {
         let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();
         json!({ "exemption": exempted.exemption, "rules": rules })
     });
+    let exemptions: Vec<_> = exemptions.collect();
     let faults = verdict.faults.iter().map(|fault| json!({ "field": fault.field, "message": fault.message }));
     json!({
         "source": verdict.source,
@@ -52,7 +53,9 @@ fn object(verdict: &Verdict) -> Value {
         "outcome": verdict.outcome,
         "findings": findings.collect::<Vec<_>>(),
         "injection": injection,
-        "exempted": exempted,
+        // The first of them; before exemptions could be limited there was no more than one.
+        "exempted": exemptions.first(),
+        "exemptions": exemptions,
         "faults": faults.collect::<Vec<_>>(),
     })
 }

@@ -38,8 +38,8 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// What the pod, or each pod made from the template, is given.
     pub injection: Option<Given>,
-    /// Who is exempt.
-    pub exempted: Option<Exempted>,
+    /// What exempts it.
+    pub exempted: Vec<Exempted>,
     /// What could not be read.
     pub faults: Vec<Fault>,
 }

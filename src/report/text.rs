@@ -62,7 +62,7 @@ fn write_verdict(text: &mut String, verdict: &Verdict) {
         let whom = if verdict.is_template { " its pods" } else { "" };
         let _ = writeln!(text, "  {word}{}{whom}: {}", finding.configured.as_str(), finding.rule);
         let _ = writeln!(text, "    at {}", visible(&finding.field));
-        let _ = writeln!(text, "    {}", finding.message);
+        let _ = writeln!(text, "    {}", finding.text());
     }
     if let Some(given) = &verdict.injection {
         let word = if given.enforced { "inject" } else { "would inject" };
@@ -72,7 +72,7 @@ fn write_verdict(text: &mut String, verdict: &Verdict) {
             let _ = writeln!(text, "    + {}", visible(line));
         }
     }
-    if let Some(exempted) = &verdict.exempted {
+    for exempted in &verdict.exempted {
         let _ = writeln!(text, "  exempt by {}: {}", exempted.exemption, exempted.spared());
     }
     for fault in &verdict.faults {

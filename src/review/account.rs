@@ -29,10 +29,21 @@ pub struct Account<'b> {
     pub outcome: &'static str,
     /// One for each finding, injection, exemption or fault; empty for an uneventful allow.
     pub entries: Vec<Entry>,
+    /// The exemptions that counted, or would have had they not expired.
+    pub exemptions: Vec<ExemptionUse>,
     /// Whether the labels of the namespace are not known, and the answer could be another with them.
     pub labels_unknown: bool,
     /// The patch as JSON, made or not.
     pub(super) patch: Option<String>,
+}
+
+/// What came of an exemption.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ExemptionUse {
+    /// The exemption's name.
+    pub exemption: String,
+    /// `exempt` or `expired`.
+    pub outcome: &'static str,
 }
 
 /// One thing worth a place in the log and a count.
@@ -64,6 +75,7 @@ impl<'b> Account<'b> {
             dry_run: request.dry_run,
             outcome: outcome(&entries),
             entries,
+            exemptions: exemptions(decision),
             labels_unknown: decision.labels_unknown,
             patch,
         }
@@ -97,6 +109,7 @@ impl<'b> Account<'b> {
             dry_run: false,
             outcome: "allow",
             entries: Vec::new(),
+            exemptions: Vec::new(),
             labels_unknown: false,
             patch: None,
         }
@@ -128,14 +141,14 @@ fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
     let mut entries = Vec::new();
     for finding in &decision.findings {
         let action = action_word(finding.configured, finding.action);
-        entries.push(Entry { rule: finding.rule.id(), action, message: visible(&finding.message).into_owned() });
+        entries.push(Entry { rule: finding.rule.id(), action, message: visible(&finding.text()).into_owned() });
     }
     if let (Some(injection), Some(patch)) = (&decision.injection, patch) {
         let action = if injection.enforced { "inject" } else { "would-inject" };
         let message = format!("pool {}: {patch}", injection.pool);
         entries.push(Entry { rule: "injection", action, message });
     }
-    if let Some(exempted) = &decision.exempted {
+    for exempted in &decision.exempted {
         let message = format!("{} exempts from {}", exempted.exemption, exempted.spared());
         entries.push(Entry { rule: "exemption", action: "exempt", message });
     }
@@ -143,6 +156,19 @@ fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
         entries.push(Entry { rule: "fault", action: "report", message: visible(&fault.to_string()).into_owned() });
     }
     entries
+}
+
+fn exemptions(decision: &Decision) -> Vec<ExemptionUse> {
+    let exempted = decision.exempted.iter().map(|exempted| (&exempted.exemption, "exempt"));
+    let lapsed = decision.findings.iter().filter_map(|finding| Some((&finding.lapsed.as_ref()?.exemption, "expired")));
+    let mut uses: Vec<ExemptionUse> = Vec::new();
+    for (exemption, outcome) in exempted.chain(lapsed) {
+        let one = ExemptionUse { exemption: exemption.clone(), outcome };
+        if !uses.contains(&one) {
+            uses.push(one);
+        }
+    }
+    uses
 }
 
 /// The strongest action among the entries.

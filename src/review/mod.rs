@@ -11,7 +11,7 @@ mod response;
 
 use std::borrow::Cow;
 
-pub use account::{Account, Entry};
+pub use account::{Account, Entry, ExemptionUse};
 
 use crate::policy::{Decision, Facts, InForce, Mode, Operation, Phase, Policy, Requester, Subject, Workload, visible};
 use envelope::{Request, Verb};

@@ -130,7 +130,7 @@ impl Status {
         }
         let causes = denials.iter().map(|finding| Cause {
             reason: finding.rule.id(),
-            message: visible(&finding.message).into_owned(),
+            message: visible(&finding.text()).into_owned(),
             field: visible(&finding.field).into_owned(),
         });
         Self {
@@ -145,10 +145,23 @@ impl Status {
 
 /// What the client is shown beside the answer: nothing in audit mode.
 fn warnings(decision: &Decision) -> Vec<String> {
-    let findings = decision.findings.iter().filter(|finding| finding.action == Action::Warn);
+    let findings = decision.findings.iter().filter(|finding| finding.action == Action::Warn).map(finding_warning);
     let faults = decision.faults.iter().filter(|_| decision.mode > Mode::Audit);
-    let all = findings.map(ToString::to_string).chain(faults.map(ToString::to_string));
-    all.take(WARNINGS).map(|text| warning(&text)).collect()
+    findings.chain(faults.map(|fault| warning(&fault.to_string()))).take(WARNINGS).collect()
+}
+
+/// Cut where it is long, but not at its end: that an exemption has expired is what whoever relied on it
+/// must see.
+fn finding_warning(finding: &Finding) -> String {
+    let Finding { rule, message, lapsed, .. } = finding;
+    let text = visible(&format!("{rule}: {message}")).into_owned();
+    match lapsed {
+        None => shorten(&text, WARNING_CHARACTERS),
+        Some(lapsed) => {
+            let end = format!(" {lapsed}");
+            shorten(&text, WARNING_CHARACTERS.saturating_sub(end.chars().count())) + &end
+        }
+    }
 }
 
 fn warning(text: &str) -> String {

@@ -105,4 +105,8 @@ impl Facts for LookedUp<'_> {
         }
         self.facts.namespace_meets(namespace, selector)
     }
+
+    fn now(&self) -> i64 {
+        self.facts.now()
+    }
 }

@@ -24,7 +24,7 @@ use super::refusal::{Refusal, plain};
 use super::{App, allowance, decision_log, lookup};
 use crate::policy::Facts;
 use crate::review::{self, Account, Answer, Webhook};
-use crate::telemetry::metrics::{Decision, Metrics, Request as Answered};
+use crate::telemetry::metrics::{Decision, ExemptionUse, Metrics, Request as Answered};
 
 struct Shared {
     app: Arc<App>,
@@ -177,6 +177,9 @@ fn count(metrics: &Metrics, webhook: Webhook, account: &Account<'_>) {
     });
     for entry in &account.entries {
         metrics.decided(&Decision { webhook, rule: entry.rule, action: entry.action, dry_run });
+    }
+    for review::ExemptionUse { exemption, outcome } in &account.exemptions {
+        metrics.exemption_used(&ExemptionUse { exemption: exemption.clone(), webhook, outcome, dry_run });
     }
 }
 

@@ -1,10 +1,12 @@
 //! Every metric: its name, its labels, its buckets.
 //!
 //! Label values come from closed sets (`&'static str` or an enum): a value that a user can choose
-//! would grow the number of series without bound. Counters are registered without `_total`: the
+//! would grow the number of series without bound. The one exception are the names of exemptions, of which
+//! the contract has so many and no more. Counters are registered without `_total`: the
 //! encoder appends it.
 
 mod controller;
+mod exemptions;
 mod labels;
 
 use std::fmt;
@@ -19,6 +21,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub use controller::ControllerMetrics;
+pub use exemptions::ExemptionUse;
 use labels::{
     BuildLabels, CertificateLabels, ContractLabels, NoLabels, OutcomeLabels, RejectionLabels, ReloadLabels,
     WebhookLabels,
@@ -56,6 +59,7 @@ pub struct Metrics {
     namespace_lookups: Family<OutcomeLabels, Counter>,
     /// Without a series until labels are watched: most installations need none.
     namespace_labels: Family<NoLabels, Gauge>,
+    exemptions: exemptions::Exemptions,
 }
 
 impl Default for Metrics {
@@ -87,6 +91,7 @@ impl Metrics {
             contract_last_success: Gauge::default(),
             namespace_lookups: Family::default(),
             namespace_labels: Family::default(),
+            exemptions: exemptions::Exemptions::default(),
         };
         for rejection in Rejection::ALL {
             drop(metrics.rejections.get_or_create(&RejectionLabels { reason: rejection.as_str() }));
@@ -176,6 +181,7 @@ impl Metrics {
             "When the labels of namespaces were last known to be current, in seconds since 1970",
             self.namespace_labels.clone(),
         );
+        self.exemptions.register(registry);
         registry.register(
             "build",
             "The running program: always 1",
@@ -247,6 +253,17 @@ impl Metrics {
         self.contract.get_or_create(&ContractLabels { hash: hash.to_owned(), mode }).set(1);
         self.contract_last_success.set(now);
         self.contract_file_current(true);
+    }
+
+    /// These exemptions are in force from now on, each by its name and when it expires, in seconds since
+    /// 1970. Others have no series any more.
+    pub fn exemptions_in_force<'a>(&self, exemptions: impl Iterator<Item = (&'a str, Option<i64>)>) {
+        self.exemptions.in_force(exemptions);
+    }
+
+    /// An exemption counted for a review, or would have had it not expired.
+    pub fn exemption_used(&self, used: &ExemptionUse) {
+        self.exemptions.used(used);
     }
 
     /// A changed contract file was read: whether it is in force now.

@@ -115,11 +115,11 @@ Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
 
 
 class ContractLoader(Loader):
-    """YAML 1.2, which contracts are read as: `off` and `no` are words."""
+    """YAML 1.2, which contracts are read as: `off` and `no` are words, and so is a date."""
 
 
 ContractLoader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:bool"]
+    first: [pair for pair in pairs if pair[0] not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
     for first, pairs in Loader.yaml_implicit_resolvers.items()
 }
 ContractLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(true|false)$"), list("tf"))

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::api::{User, admin};
-use crate::contract::{AGENT, MIRROR, exact_toleration};
+use crate::contract::{AGENT, Contract, MIRROR, exact_toleration};
 use crate::editor;
 use crate::fence::Fence;
 use crate::findings::{refusal, toleration, toleration_outside};
@@ -137,4 +137,55 @@ fn a_kubelet_is_refused_for_what_is_no_mirror() {
     let pod = Pod::named("plain").tolerating(&exact_toleration()).in_namespace(&web);
     assert_eq!(kubelet.create(&pod).code, 403);
     assert!(admin().read(&pod).is_missing());
+}
+
+#[test]
+fn exemptions_go_by_who_asks_and_not_by_what_the_pod_says() {
+    const REPLICA_SETS: &str = "system:serviceaccount:kube-system:replicaset-controller";
+    let exemptions = json!([
+        {
+            "name": "checks",
+            "reason": "by their owner",
+            "namespaces": ["web-*"],
+            "owners": [{"kind": "ReplicaSet", "name": "checks-*"}],
+        },
+        {"name": "admins", "reason": "by their group", "groups": ["gpu-admins"]},
+        {"name": "robots", "reason": "by their account", "serviceAccounts": ["*/gpu-robot"]},
+        {"name": "gone", "reason": "for a while", "expires": "2020-01-31", "groups": ["gpu-guests"]},
+    ]);
+    let fence = Fence::registered(&Contract::enforcing().with("exemptions", exemptions));
+    let web = fence.namespace("web");
+    let replica_set = |name: &str| {
+        let pod = Pod::named(name).tolerating(&everything());
+        admin().create(&workload("ReplicaSet", name, &web, &pod).0).stored()
+    };
+    let pod = |name: &str, owner: &str| {
+        Pod::named(name).tolerating(&everything()).owned_by(&replica_set(owner)).in_namespace(&web)
+    };
+    let (checks, shop) = (pod("checks", "checks-1"), pod("shop", "shop-1"));
+    let controller = User::named(REPLICA_SETS);
+    controller.create(&checks).quietly();
+    assert_eq!(controller.create(&shop).refusal(), outside(&web));
+    // What a person writes is no proof: an owner, the account's name, the name of an exemption.
+    let robot = Pod::named("robot").tolerating(&everything());
+    let claiming = robot.clone().with(&["metadata", "labels", "gpufence.io/exempt"], "admins").in_namespace(&web);
+    let editor = editor::of(&fence, &web);
+    for person in [&editor, &admin()] {
+        let mut forged = checks.clone();
+        forged["metadata"]["name"] = "forged".into();
+        assert_eq!(person.create(&forged).refusal(), outside(&web));
+        assert_eq!(person.create(&claiming).refusal(), outside(&web));
+    }
+    let masters = |name: &str| User::named(name).in_group("system:masters");
+    let expired = masters("guest").in_group("gpu-guests").create(&claiming);
+    assert_eq!(expired.refusal(), format!("{} Exemption gone expired on 2020-01-31.", outside(&web)));
+    masters("jane").in_group("gpu-admins").create(&claiming).quietly();
+    let account = masters(&format!("system:serviceaccount:{web}:gpu-robot"));
+    account.create(&Pod::named("account").tolerating(&everything()).in_namespace(&web)).quietly();
+    // The owner is exempt as well as its pod.
+    for (exemption, uses) in [("checks", 2), ("admins", 1), ("robots", 1)] {
+        let labels = [("exemption", exemption), ("webhook", "validate"), ("outcome", "exempt")];
+        assert_eq!(fence.count("exemptions_total", &labels), uses, "{exemption}");
+    }
+    assert_eq!(fence.count("exemptions_total", &[("exemption", "gone"), ("outcome", "expired")]), 1);
 }

@@ -220,6 +220,7 @@ fn every_subcommand_explains_itself() {
                 "<FILE>...",
                 "--namespace",
                 "--as <USER>",
+                "--group <GROUP>",
                 "--all",
                 "--output",
                 "text",
@@ -612,6 +613,7 @@ fn the_report_for_programs_has_a_form_that_stays() {
                 }],
                 "injection": null,
                 "exempted": null,
+                "exemptions": [],
                 "faults": [],
             },
             {
@@ -630,6 +632,7 @@ fn the_report_for_programs_has_a_form_that_stays() {
                     "toPods": false,
                 },
                 "exempted": null,
+                "exemptions": [],
                 "faults": [],
             },
             {
@@ -648,6 +651,7 @@ fn the_report_for_programs_has_a_form_that_stays() {
                     "toPods": true,
                 },
                 "exempted": null,
+                "exemptions": [],
                 "faults": [],
             },
         ],
@@ -722,4 +726,35 @@ fn names_cannot_command_the_terminal() {
         "{:?}",
         ended.out
     );
+}
+
+#[test]
+fn a_review_knows_the_user_and_the_groups() {
+    let exemption = "exemptions:\n- {name: admins, reason: r, users: ['jane*'], groups: [gpu-admins]}\n\
+                     - {name: old, reason: r, users: [joe], expires: 2020-01-31}\n\
+                     - {name: checks, reason: r, namespaces: [web], owners: [{kind: ReplicaSet, name: 'checks-*'}]}\n";
+    let (before, _) = CONTRACT.split_once("exemptions:\n").unwrap();
+    let bench = Bench::new(&format!("{before}{exemption}"));
+    for (options, code) in [
+        (&[][..], 1),
+        (&["--as", "jane"], 1),
+        (&["--group", "gpu-admins"], 1),
+        (&["--as", "jane", "--group", "other", "--group", "gpu-admins"], 0),
+    ] {
+        let ended = bench.review_with(options, DENIED_POD).is(code);
+        assert_eq!(ended.out.contains("exempt by admins: "), code == 0, "{}", ended.out);
+    }
+    let ended = bench.review_with(&["--as", "joe"], DENIED_POD).is(1);
+    assert!(ended.out.contains(" Exemption old expired on 2020-01-31.\n"), "{}", ended.out);
+    let deployment = |name: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}, namespace: web}}\nspec: {{template: {{spec: \
+             {{tolerations: [{{operator: Exists}}], containers: []}}}}}}\n"
+        )
+    };
+    bench.review(&deployment("checks")).is(0);
+    bench.review(&deployment("shop")).is(1);
+    // The contract is printed with what has expired, as it is.
+    let printed = bench.run(&["config", "--config", "contract.yaml"]).is(0);
+    assert!(printed.out.contains("2020-01-31"), "{}", printed.out);
 }

@@ -98,7 +98,8 @@ fn unknown_keys_are_refused_at_every_level() {
         ),
         (
             "identities: {kubelet: x}",
-            "identities.kubelet: found the unknown key kubelet; valid is one of daemonSetController",
+            "identities.kubelet: found the unknown key kubelet; valid is one of daemonSetController, replicaSetController, \
+             statefulSetController, jobController, replicationController",
         ),
         ("server: {port: x}", "server.port: found the unknown key port; valid is one of listen, metrics, drain"),
         ("tls: {ca: x}", "tls.ca: found the unknown key ca; valid is one of source, cert, key, names, minimum"),
@@ -139,9 +140,9 @@ fn unknown_keys_are_refused_at_every_level() {
             "pools[0].models.default: found the unknown key default; valid is one of annotation, nodeLabel, values",
         ),
         (
-            exemption(&json!({"serviceAccounts": ["a"]})),
-            "exemptions[0].serviceAccounts: found the unknown key serviceAccounts; valid is one of name, reason, \
-             namespaces, daemonSets",
+            exemption(&json!({"serviceAccount": ["a"]})),
+            "exemptions[0].serviceAccount: found the unknown key serviceAccount; valid is one of name, reason, expires, \
+             pools, rules, namespaces, users, groups, serviceAccounts, owners, daemonSets",
         ),
     ]);
 }
@@ -799,11 +800,25 @@ fn what_is_printed_loads_as_the_same_contract() {
             sound_pool("bare", &json!({"namespaces": {}})),
             sound_pool("labels", &json!({"namespaces": {"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}})),
         ],
-        "exemptions": [{"name": "123", "reason": "yes", "namespaces": ["*"], "daemonSets": ["a.b-*", "off"]}],
+        "exemptions": [
+            {"name": "123", "reason": "yes", "namespaces": ["*"], "daemonSets": ["a.b-*", "off"]},
+            {
+                "name": "e",
+                "reason": "r",
+                "expires": "2027-01-31",
+                "rules": ["toleration-outside-allowlist", "broad-toleration"],
+                "namespaces": ["a-*"],
+                "users": ["1", "on*"],
+                "groups": ["oidc:null"],
+                "serviceAccounts": ["ci/*"],
+                "owners": [{"kind": "Job", "name": "7"}, {"kind": "Widget", "name": "*", "apiGroup": "example.com"}],
+            },
+            {"name": "whole", "reason": "r", "expires": "2027-01-31T12:00:00+01:00", "namespaces": ["a"]},
+        ],
         "rules": Rule::ALL.iter().map(|rule| (rule.id().to_owned(), json!("off"))).collect::<Map<_, _>>(),
         "templates": "off",
         "injection": {"whenTolerated": "skip"},
-        "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"]},
+        "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"], "jobController": ["c"]},
         "rollout": [
             {"namespaces": ["canary-*", "a"], "mode": "audit"},
             {"selector": {"matchLabels": {"stage": "1"}}, "mode": "enforce"},
@@ -940,4 +955,190 @@ fn the_contracts_of_the_readme_are_valid() {
     for contract in contracts {
         try_contract(contract).unwrap_or_else(|error| panic!("{error}\n{contract}"));
     }
+}
+
+/// An exemption of nobody in particular yet, in a contract of one pool.
+fn who(fields: &Value) -> String {
+    let mut exemption = json!({"name": "e", "reason": "r"});
+    for (key, value) in fields.as_object().unwrap() {
+        exemption[key] = value.clone();
+    }
+    json!({ "pools": [sound_pool("p", &json!({}))], "exemptions": [exemption] }).to_string()
+}
+
+#[test]
+fn an_exemption_of_nobody_or_of_everybody_is_refused() {
+    let everybody = "exemptions[0]: found an exemption of everybody; valid is namespaces, or users, groups and \
+                     serviceAccounts of some";
+    let replica_sets = "exemptions[0]: found an exemption of system:serviceaccount:kube-system:replicaset-controller, \
+                        which makes pods for everybody; valid is its namespaces, and the owners whose pods are exempt";
+    let any_controller = "exemptions[0]: found an exemption of system:serviceaccount:kube-system:daemon-set-controller, \
+                          which makes pods for everybody; valid is its namespaces, and the owners whose pods are exempt";
+    let chosen = "whoever makes an object chooses its name";
+    let nowhere = format!("exemptions[0].namespaces: found nothing; valid is a list of namespaces: {chosen}");
+    let everywhere =
+        format!("exemptions[0].namespaces: found every namespace; valid is the namespaces of the owners: {chosen}");
+    let unproved = "exemptions[0].owners[0]: found the kind Widget, whose pods no known controller makes; valid is users \
+                    or serviceAccounts beside it, who do: an owner reference alone can be forged";
+    let job = json!([{"kind": "Job", "name": "a"}]);
+    let widget = json!([{"kind": "Widget", "name": "a"}]);
+    let kube_system = json!(["system:serviceaccounts:kube-system"]);
+    each_is_refused([
+        (
+            who(&json!({})),
+            "exemptions[0]: found nobody whom it covers; valid is at least one of namespaces, users, groups, \
+             serviceAccounts, owners, daemonSets",
+        ),
+        (
+            who(&json!({"expires": "2027-01-31", "pools": ["p"], "rules": ["broad-toleration"]})),
+            "exemptions[0]: found nobody whom it covers; valid is at least one of namespaces, users, groups, \
+             serviceAccounts, owners, daemonSets",
+        ),
+        (who(&json!({"users": ["*"]})), everybody),
+        (who(&json!({"users": ["**"], "namespaces": ["?*"]})), everybody),
+        (who(&json!({"groups": ["system:authenticated"]})), everybody),
+        (who(&json!({"groups": ["system:unauthenticated"]})), everybody),
+        (who(&json!({"users": ["jane", "system:anonymous"]})), everybody),
+        (who(&json!({"groups": ["system:authenticated"], "users": ["*"], "namespaces": ["*"]})), everybody),
+        (who(&json!({"users": ["system:serviceaccount:kube-system:replicaset-controller"]})), replica_sets),
+        (who(&json!({"serviceAccounts": ["*/replicaset-controller"]})), replica_sets),
+        (who(&json!({"serviceAccounts": ["*/*"]})), any_controller),
+        (who(&json!({"serviceAccounts": ["kube-system/*"], "namespaces": ["*"]})), any_controller),
+        (who(&json!({"groups": kube_system})), any_controller),
+        (who(&json!({"groups": ["system:serviceaccounts"], "users": ["system:*"]})), any_controller),
+        (
+            who(&json!({"namespaces": ["web", "infra-*"]})),
+            "exemptions[0].namespaces: found the glob infra-* and no other condition; valid is whole names where all of \
+             a namespace is exempt: a glob covers namespaces that nobody has made yet",
+        ),
+        (
+            who(&json!({"namespaces": ["*"]})),
+            "exemptions[0].namespaces: found the glob * and no other condition; valid is whole names where all of a \
+             namespace is exempt: a glob covers namespaces that nobody has made yet",
+        ),
+        (who(&json!({"owners": job})), &nowhere),
+        (who(&json!({"daemonSets": ["*"]})), &nowhere),
+        (who(&json!({"owners": job, "namespaces": ["*"]})), &everywhere),
+        (who(&json!({"owners": widget, "namespaces": ["a"]})), unproved),
+        (who(&json!({"owners": widget, "namespaces": ["a"], "groups": ["g"]})), unproved),
+        (
+            who(&json!({"owners": [{"kind": "Job", "name": "a", "apiGroup": "example.com"}], "namespaces": ["a"]})),
+            &unproved.replace("Widget", "Job"),
+        ),
+    ]);
+    for fields in [
+        json!({"namespaces": ["web"]}),
+        json!({"users": ["jane"]}),
+        json!({"users": ["a"]}),
+        json!({"groups": ["system:masters"]}),
+        json!({"serviceAccounts": ["ci/*"]}),
+        json!({"groups": kube_system, "namespaces": ["infra"]}),
+        json!({"owners": job, "namespaces": ["infra-*"]}),
+        json!({"owners": widget, "namespaces": ["a"], "users": ["robot"]}),
+        json!({"owners": widget, "namespaces": ["a"], "serviceAccounts": ["a/robot"]}),
+    ] {
+        contract(&who(&fields));
+    }
+}
+
+#[test]
+fn what_limits_an_exemption_must_be_readable() {
+    let day = "valid is a day such as 2027-01-31, which still counts, or an instant such as 2027-01-31T18:00:00Z";
+    for expires in [
+        "2027-02-29",
+        "2027-00-10",
+        "2027-13-01",
+        "2027-04-31",
+        "2027-1-31",
+        "27-01-31",
+        "2027/01/31",
+        "tomorrow",
+        "",
+        "2027-01-31T",
+        "2027-01-31T18:00",
+        "2027-01-31T18:00:00",
+        "2027-01-31T24:00:00Z",
+        "2027-01-31T18:60:00Z",
+        "2027-01-31T18:00:00.Z",
+        "2027-01-31T18:00:00+1:00",
+        "2027-01-31T18:00:00+24:00",
+        "2027-01-31T18:00:00Zulu",
+        "2027-01-31 ",
+        "+027-01-31",
+        "2027-01-31T18:00:61Z",
+        "\u{fc}027-01-31",
+    ] {
+        let expected = format!("exemptions[0].expires: found \"{expires}\"; {day}");
+        each_is_refused([(exemption(&json!({"expires": expires})), &*expected)]);
+    }
+    let user = "valid is the name of a user, such as jane@example.com, or a glob of such";
+    let account =
+        "valid is NAMESPACE/NAME of a service account, or a glob of such, such as ci/deployer or ci-*/deployer";
+    let rows = [
+        (json!({"expires": 20_270_131}), format!("expires: found the number 20270131; {day}")),
+        (json!({"pools": ["q"]}), "pools[0]: found \"q\"; valid is a pool of this contract: p".to_owned()),
+        (json!({"pools": []}), "pools: found an empty list; valid is at least one pool".to_owned()),
+        (json!({"pools": ["p", "p"]}), "pools[1]: found \"p\" a second time; valid is each only once".to_owned()),
+        (json!({"rules": ["x"]}), format!("rules[0]: found \"x\"; valid is {}", Rule::ALL.map(Rule::id).join(", "))),
+        (json!({"rules": []}), "rules: found an empty list; valid is at least one rule".to_owned()),
+        (json!({"users": [" "]}), format!("users[0]: found \" \"; {user}")),
+        (json!({"users": []}), "users: found an empty list; valid is at least one user name".to_owned()),
+        (
+            json!({"groups": ["a*"]}),
+            "groups[0]: found \"a*\"; valid is the whole name of a group, without globs".to_owned(),
+        ),
+        (json!({"groups": []}), "groups: found an empty list; valid is at least one group".to_owned()),
+        (json!({"serviceAccounts": ["a"]}), format!("serviceAccounts[0]: found \"a\"; {account}")),
+        (json!({"serviceAccounts": ["*"]}), format!("serviceAccounts[0]: found \"*\"; {account}")),
+        (json!({"serviceAccounts": ["a/b/c"]}), format!("serviceAccounts[0]: found \"a/b/c\"; {account}")),
+        (json!({"serviceAccounts": ["{a/b,c/d}"]}), format!("serviceAccounts[0]: found \"{{a/b,c/d}}\"; {account}")),
+        (
+            json!({"serviceAccounts": []}),
+            "serviceAccounts: found an empty list; valid is at least one service account".to_owned(),
+        ),
+        (json!({"owners": []}), "owners: found an empty list; valid is at least one owner".to_owned()),
+        (
+            json!({"owners": [{"kind": "Job"}]}),
+            "owners[0].name: found nothing; valid is the owner's name, or a glob".to_owned(),
+        ),
+        (
+            json!({"owners": [{"name": "a"}]}),
+            "owners[0].kind: found nothing; valid is a kind, such as StatefulSet".to_owned(),
+        ),
+        (
+            json!({"owners": [{"kind": "jobs", "name": "a"}]}),
+            "owners[0].kind: found \"jobs\"; valid is a kind as objects write it, such as StatefulSet".to_owned(),
+        ),
+        (
+            json!({"owners": [{"kind": "Job", "name": "a", "apiGroup": "batch/v1"}]}),
+            "owners[0].apiGroup: found \"batch/v1\"; valid is an API group without its version, such as batch"
+                .to_owned(),
+        ),
+        (
+            json!({"owners": [{"kind": "Job", "name": "a", "uid": "b"}]}),
+            "owners[0].uid: found the unknown key uid; valid is one of kind, name, apiGroup".to_owned(),
+        ),
+        // Left empty, each would make the exemption wider.
+        (json!({"expires": null}), format!("expires: found nothing; {day}")),
+        (json!({"pools": null}), "pools: found nothing; valid is a list".to_owned()),
+        (json!({"rules": null}), "rules: found nothing; valid is a list".to_owned()),
+        (json!({"users": null}), "users: found nothing; valid is a list".to_owned()),
+        (json!({"daemonSets": null}), "daemonSets: found nothing; valid is a list".to_owned()),
+    ];
+    for (mut fields, expected) in rows {
+        fields["namespaces"] = json!(["kube-system"]);
+        let expected = format!("exemptions[0].{expected}");
+        each_is_refused([(who(&fields), &*expected)]);
+    }
+    // Which pools there are is not known where they are at fault themselves.
+    let mut broken: Value = serde_json::from_str(&who(&json!({"users": ["jane"], "pools": ["q"]}))).unwrap();
+    broken["pools"][0]["resources"] = json!([]);
+    assert_eq!(
+        told(&broken.to_string()),
+        ["pools[0].resources: found an empty list; valid is at least one extended resource"]
+    );
+    assert_eq!(
+        told("identities: {jobController: []}"),
+        ["identities.jobController: found an empty list; valid is at least one user name"]
+    );
 }

@@ -23,6 +23,8 @@ mod contract;
 mod embedded;
 /// Our answers and patches against the API server's recorded verdicts.
 mod encoder;
+/// Who is exempt, from what, and until when.
+mod exemptions;
 /// What is rendered for a cluster.
 mod manifests;
 /// What the rendered match conditions keep from the webhooks, evaluated beside the decision.

@@ -377,3 +377,50 @@ fn a_quantity_that_cannot_be_read_is_said_and_passed_over() {
         assert_eq!(response["warnings"], warnings);
     }
 }
+
+#[test]
+fn an_expired_exemption_is_named_with_its_date_wherever_the_finding_is() {
+    let expired = |mode: &str, name: &str, expires: &str| {
+        let exemption = format!("exemptions: [{{name: {name}, reason: r, users: [someone], expires: '{expires}'}}]\n");
+        CONTRACT.replace("mode: enforce", &format!("mode: {mode}")) + &exemption
+    };
+    let words = "spec.containers[0].resources.limits[\"nvidia.com/gpu\"] asks for pool nvidia, closed to namespace web (allowed: ml-team, research-*). Remove it or use an allowed namespace. Exemption migration expired on 2026-01-31.";
+    let response = respond(&expired("enforce", "migration", "2026-01-31"), "web", Kind::Pod, &gpu_pod(&json!({})));
+    assert_eq!(response["status"]["message"], format!("gpu-request-outside-allowlist: {words}"));
+    assert_eq!(response["status"]["details"]["causes"][0]["message"], words);
+    assert_eq!(
+        response["auditAnnotations"],
+        json!({"mode": "enforce", "decision": "deny", "gpu-request-outside-allowlist": format!("deny: {words}")})
+    );
+    // A warning is cut in its middle, and its end stays.
+    let name = "m".repeat(63);
+    for (expires, given) in
+        [("2026-01-31", "2026-01-31"), ("2026-01-31T10:00:00.123456+01:00", "2026-01-31T10:00:00.123456+01:00")]
+    {
+        let pod = tolerating(&exists());
+        let response = respond(&expired("warn", &name, expires), "ml-team", Kind::Pod, &pod);
+        let warnings = response["warnings"].as_array().unwrap();
+        assert!(!warnings.is_empty());
+        for warning in warnings.iter().map(|warning| warning.as_str().unwrap()) {
+            assert!(warning.ends_with(&format!(" Exemption {name} expired on {given}.")), "{warning}");
+            assert!(warning.chars().count() <= LIMIT, "{warning}");
+        }
+    }
+}
+
+#[test]
+fn an_exemption_says_what_it_spared_and_the_rest_is_told() {
+    let yaml = CONTRACT.to_owned() + "exemptions: [{name: migration, reason: r, users: [someone], pools: [nvidia]}]\n";
+    let response = respond(&yaml, "web", Kind::Pod, &tolerating(&exists()));
+    let words = "spec.tolerations[0] passes the taint amd.com/gpu:NoSchedule of pool amd, closed to namespace web (allowed: ml-team). Remove it or use an allowed namespace.";
+    assert_eq!(message(&response), format!("toleration-outside-allowlist: {words}"));
+    assert_eq!(
+        response["auditAnnotations"],
+        json!({
+            "mode": "enforce",
+            "decision": "deny",
+            "toleration-outside-allowlist": format!("deny: {words}"),
+            "exemption": "exempt: migration exempts from toleration-outside-allowlist",
+        })
+    );
+}

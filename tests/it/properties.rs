@@ -788,7 +788,7 @@ fn the_generator_reaches_every_outcome() {
         injected += usize::from(ask.decision(Mode::Enforce, Webhook::Mutate).injection.is_some());
         let decision = ask.decision(Mode::Enforce, Webhook::Validate);
         seen.extend(rules(&decision).into_iter().map(Rule::id));
-        seen.extend(decision.exempted.is_some().then_some("exempted"));
+        seen.extend((!decision.exempted.is_empty()).then_some("exempted"));
         seen.extend((!decision.faults.is_empty()).then_some("faults"));
         seen.extend(decision.denies().then_some("denies"));
     }

@@ -184,3 +184,28 @@ async fn a_contract_that_begins_to_select_by_labels_without_a_cluster_says_so() 
     assert_eq!(response["allowed"], false, "the contract's own mode counts: {response}");
     assert!(response["auditAnnotations"]["namespace-labels"].is_string(), "{response}");
 }
+
+#[tokio::test]
+async fn exemptions_are_on_the_metrics_as_long_as_they_are_in_the_contract() {
+    let mounted =
+        Mounted::start("mode: enforce\nexemptions: [{name: old, reason: r, users: [a], expires: 2020-01-31}]").await;
+    let warning = "an exemption of the contract has expired and does not count";
+    let line = mounted.server.logged(warning).await;
+    assert_eq!(
+        (&line["exemption"], &line["expired"], &line["level"]),
+        (&json!("old"), &json!("2020-01-31"), &json!("WARN"))
+    );
+    let series = |name: &str, count: u64| {
+        format!(
+            "gpufence_exemptions_total{{exemption=\"{name}\",webhook=\"validate\",outcome=\"exempt\",dry_run=\"false\"}} {count}"
+        )
+    };
+    measured(&mounted.server, &series("old", 0)).await;
+    measured(&mounted.server, "gpufence_exemption_expires_timestamp_seconds{exemption=\"old\"} 1580515200").await;
+    let changed = "mode: enforce\nexemptions: [{name: new, reason: r, namespaces: [web]}]";
+    mounted.publish("..1", &mounted.whole(changed).0);
+    measured(&mounted.server, &series("new", 0)).await;
+    let metrics = mounted.server.get_metrics().await;
+    assert!(!metrics.contains("exemption=\"old\""), "{metrics}");
+    assert!(metrics.contains(&series("mirror-pod", 0)), "{metrics}");
+}

@@ -2,7 +2,7 @@
 //! use the pool.
 
 use super::super::subject::Field;
-use super::super::{Case, Rule};
+use super::super::{Case, PoolSet, Rule};
 use super::{Outside, Violation, request};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -13,7 +13,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         let outside = Outside { case, pool: index };
         found.push(Violation {
             rule: Rule::GpuRequestOutsideAllowlist,
-            pool: index,
+            pools: PoolSet::from_iter([index]),
             what: Vec::new(),
             message: format!("{field} asks for pool {}, {outside}", pool.name),
             field,

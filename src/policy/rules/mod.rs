@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::pod::ResourceMention;
-use super::pool::Pool;
+use super::pool::{Pool, PoolSet};
 use super::subject::Field;
 use super::{Case, Mode, Operation, Quantity, Rule, Taint, Toleration};
 
@@ -20,8 +20,8 @@ use super::{Case, Mode, Operation, Quantity, Rule, Taint, Toleration};
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) rule: Rule,
-    /// The pool's place in the contract.
-    pool: usize,
+    /// The pools that it concerns: one, but for a pod that asks for several at once.
+    pub(super) pools: PoolSet,
     /// What of the object breaks the rule, by content and not by place: an update that only moves it
     /// adds nothing.
     what: Vec<String>,
@@ -32,7 +32,8 @@ pub(super) struct Violation {
 impl Violation {
     /// Whether the old object broke the same rule in all of this already.
     pub(super) fn is_within(&self, old: &Self) -> bool {
-        (self.rule, self.pool) == (old.rule, old.pool) && self.what.iter().all(|part| old.what.contains(part))
+        (self.rule, self.pools.first()) == (old.rule, old.pools.first())
+            && self.what.iter().all(|part| old.what.contains(part))
     }
 }
 

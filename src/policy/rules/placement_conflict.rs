@@ -38,7 +38,7 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
     }
     Violation {
         rule: Rule::PlacementConflict,
-        pool: pools.first().unwrap_or_default(),
+        pools,
         what: vec!["pools".to_owned()],
         message: format!(
             "{field}: this pod asks for {}, and no node is in both pools. Request the resources of one pool.",
@@ -57,7 +57,7 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
     let field = Field(case.object, format_args!("metadata.annotations[\"{annotation}\"]")).to_string();
     Some(Violation {
         rule: Rule::PlacementConflict,
-        pool: index,
+        pools: PoolSet::from_iter([index]),
         what: vec![annotation.clone()],
         message: format!(
             "{field} is \"{}\", a model that pool {} does not have. Use one of {}, or leave it out.",
@@ -80,7 +80,7 @@ fn selector<'a>(
         let field = Field(case.object, format_args!("spec.nodeSelector[\"{key}\"]")).to_string();
         Some(Violation {
             rule: Rule::PlacementConflict,
-            pool: index,
+            pools: PoolSet::from_iter([index]),
             what: vec![(*key).to_owned()],
             message: format!(
                 "{field} is {}, and the nodes of pool {} that this pod asks for have {wanted}: it could \
@@ -101,7 +101,7 @@ fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -
     let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
     Some(Violation {
         rule: Rule::PlacementConflict,
-        pool: index,
+        pools: PoolSet::from_iter([index]),
         what: vec!["affinity".to_owned()],
         message: format!(
             "{} wants {}, and the nodes of pool {} have {value}: this pod could never run. Change the expression.",

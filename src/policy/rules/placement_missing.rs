@@ -3,7 +3,7 @@
 
 use super::super::placement::Missing;
 use super::super::subject::Field;
-use super::super::{Asked, Case, Mode, Rule};
+use super::super::{Asked, Case, Mode, PoolSet, Rule};
 use super::{Violation, listing};
 
 pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>) {
@@ -23,7 +23,7 @@ pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>)
     let field = if taints.is_empty() { "spec.nodeSelector" } else { "spec.tolerations" };
     found.push(Violation {
         rule: Rule::PlacementMissing,
-        pool: index,
+        pools: PoolSet::from_iter([index]),
         message: format!(
             "this GPU pod lacks {} of pool {}: mutation did not run or was undone. Recreate the pod; check the \
              mutating webhook.",

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::{Case, Rule};
+use super::super::{Case, PoolSet, Rule};
 use super::{Outside, Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -29,7 +29,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         let outside = Outside { case, pool: index };
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,
-            pool: index,
+            pools: PoolSet::from_iter([index]),
             what: Vec::new(),
             message: format!("{field} passes the taint {taint} of pool {}, {outside}", pool.name),
             field,

@@ -14,11 +14,13 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         return;
     }
     let old = old_tolerations(case);
+    let spared = case.spared(Rule::TolerationWithoutGpuRequest);
     let mut told = PoolSet::default();
     for index in reachable.iter() {
         let pool = &pools[index];
-        // Pools that the taints cannot tell apart are one reach.
-        if told.iter().any(|earlier| pool.is_open_to(&pools[earlier])) {
+        // Pools that the taints cannot tell apart are one reach, but for one of which the pod is exempt.
+        let alike = |earlier: usize| spared.contains(earlier) == spared.contains(index);
+        if told.iter().any(|earlier| alike(earlier) && pool.is_open_to(&pools[earlier])) {
             continue;
         }
         told.insert(index);
@@ -26,7 +28,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         let Some(Passing { field, .. }) = passing else { continue };
         found.push(Violation {
             rule: Rule::TolerationWithoutGpuRequest,
-            pool: index,
+            pools: PoolSet::from_iter([index]),
             what: Vec::new(),
             message: format!(
                 "{field} lets this pod onto the GPU nodes of pool {}, but it requests none of {}. \

@@ -76,3 +76,36 @@ fn a_gauge_falls_when_its_guard_is_dropped() {
     drop(guard);
     assert!(lines(&metrics).contains(&"gpufence_admission_in_flight 0".to_owned()));
 }
+
+#[test]
+fn exemptions_have_series_as_long_as_the_contract_has_them() {
+    let metrics = Metrics::new();
+    let used = |exemption: &str, outcome| ExemptionUse {
+        exemption: exemption.to_owned(),
+        webhook: "validate",
+        outcome,
+        dry_run: false,
+    };
+    let series =
+        || lines(&metrics).into_iter().filter(|line| line.starts_with("gpufence_exemption")).collect::<Vec<_>>();
+    assert_eq!(series(), [""; 0]);
+    metrics.exemptions_in_force([("agents", None), ("old", Some(1_800_000_000))].into_iter());
+    assert_eq!(series().len(), 2 * 6 + 1, "{:#?}", series());
+    let agents =
+        "gpufence_exemptions_total{exemption=\"agents\",webhook=\"validate\",outcome=\"exempt\",dry_run=\"false\"}";
+    assert!(series().contains(&format!("{agents} 0")), "{:#?}", series());
+    assert!(
+        series().contains(&"gpufence_exemption_expires_timestamp_seconds{exemption=\"old\"} 1800000000".to_owned()),
+        "{:#?}",
+        series()
+    );
+    metrics.exemption_used(&used("agents", "exempt"));
+    metrics.exemption_used(&used("old", "expired"));
+    metrics.exemption_used(&used("unknown", "exempt"));
+    metrics.exemptions_in_force([("new", Some(1_900_000_000)), ("agents", None)].into_iter());
+    metrics.exemption_used(&used("old", "expired"));
+    let after = series();
+    assert!(after.contains(&format!("{agents} 1")), "a counter goes on: {after:#?}");
+    assert!(!after.iter().any(|line| line.contains("\"old\"") || line.contains("\"unknown\"")), "{after:#?}");
+    assert_eq!(after.len(), 2 * 6 + 1, "{after:#?}");
+}
