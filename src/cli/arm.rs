@@ -2,9 +2,10 @@
 
 use anyhow::anyhow;
 use clap::Args;
+use tokio::runtime::Builder;
 
 use super::installation::installation;
-use super::{Failure, Success, print};
+use super::{Failure, Success, print, run_to_end};
 use crate::cluster::{self, Armed, ConnectError, FailurePolicy, RegistrationError, set_target};
 use crate::manifest::names;
 
@@ -38,10 +39,6 @@ impl Disarm {
 }
 
 fn aim(target: FailurePolicy) -> Result<Success, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Other(error.into()))?;
     // A cluster has room for one installation, and the names of its configurations do not depend on where it is.
     let installation = installation(names::NAMESPACE);
     let set = async {
@@ -50,7 +47,9 @@ fn aim(target: FailurePolicy) -> Result<Success, Failure> {
     };
     let name = &installation.name;
     let (mut done, mut failed, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    for set in runtime.block_on(set).map_err(|error: ConnectError| Failure::Input(error.into()))? {
+    for set in run_to_end(&mut Builder::new_current_thread(), set)?
+        .map_err(|error: ConnectError| Failure::Input(error.into()))?
+    {
         match set {
             Ok(Armed { kind, now: FailurePolicy::Ignore, target: FailurePolicy::Fail }) => done.push(format!(
                 "{kind} {name}: failurePolicy is Ignore, and the controller sets Fail once the contract enforces in every \

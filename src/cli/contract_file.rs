@@ -8,12 +8,13 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::Failure;
+use super::{Failure, environment, load_contract};
 use crate::contract::{Contract, ContractError};
 use crate::policy::{Exemption, MIRROR_POD};
 use crate::server::tls::sha256;
@@ -181,10 +182,17 @@ pub(super) fn exemptions_in_force(exemptions: &[Exemption], metrics: &Metrics) {
     }
 }
 
+/// What a process starts with: the file's contract and the file to follow, or the built-in one.
+pub(super) fn load(path: Option<&Path>) -> Result<(Option<ContractFile>, Loaded), Failure> {
+    match path {
+        Some(path) => ContractFile::open(path, environment()).map(|(file, loaded)| (Some(file), loaded)),
+        None => Ok((None, Loaded::of(load_contract(None)?).map_err(Failure::Other)?)),
+    }
+}
+
 /// Seconds since 1970.
 pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    OffsetDateTime::now_utc().unix_timestamp()
 }
 
 #[cfg(test)]

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use super::contract_file::{self, ContractFile, Loaded};
 use super::installation::{installation, intent};
 use super::serve::log_format;
-use super::{Failure, Success, environment, load_contract};
+use super::{Failure, Success, run_to_end};
 use crate::certificate::rotation::Schedule;
 use crate::cluster;
 use crate::cluster::controller::Controller as Keeper;
 use crate::lifecycle::{Readiness, Shutdown, Tasks, signals};
+use crate::manifest::names;
 use crate::server;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -29,7 +31,7 @@ use crate::telemetry::metrics::Metrics;
 #[derive(Debug, Args)]
 pub(super) struct Controller {
     /// The namespace of the installation
-    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = "gpufence")]
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = names::NAMESPACE)]
     namespace: String,
 
     /// What tells this controller from others
@@ -51,24 +53,14 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
-        let (follow, loaded) = match file {
-            Some(file) => {
-                let (follow, loaded) = ContractFile::open(file, environment())?;
-                (Some(follow), loaded)
-            }
-            None => (None, Loaded::of(load_contract(None)?).map_err(Failure::Other)?),
-        };
+        let (follow, loaded) = contract_file::load(file)?;
         let settings = &loaded.contract.log;
         // The level follows no reload here: a controller says little.
         let _level =
             log::init(log_format(settings.format), &settings.level).map_err(|error| Failure::Input(error.into()))?;
         let schedule = self.schedule().map_err(Failure::Input)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::Other(error.into()))?;
-        runtime.block_on(self.keep(follow, loaded, schedule)).map_err(Failure::Other)?;
+        let keeping = self.keep(follow, loaded, schedule);
+        run_to_end(Builder::new_multi_thread().worker_threads(2), keeping)?.map_err(Failure::Other)?;
         Ok(Success::Clean)
     }
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tokio::runtime::Builder;
 
 use crate::contract::{Contract, ContractError};
 
@@ -122,6 +123,12 @@ fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
         .collect()
+}
+
+/// Runs a future to its end, on a runtime of its own.
+fn run_to_end<F: Future>(builder: &mut Builder, future: F) -> Result<F::Output, Failure> {
+    let runtime = builder.enable_all().build().map_err(|error| Failure::Other(error.into()))?;
+    Ok(runtime.block_on(future))
 }
 
 /// Writes to the standard output. That whoever read it has gone, such as `head`, changes nothing of what

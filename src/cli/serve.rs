@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use clap::Args;
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use super::contract_file::{self, ContractFile, Loaded};
 use super::live::{Live, managed_identity};
-use super::{Failure, Success, environment, load_contract};
+use super::{Failure, Success, run_to_end};
 use crate::contract::{self, Contract, TlsVersion};
 use crate::lifecycle::{Readiness, Shutdown, Tasks};
 use crate::manifest::names;
@@ -37,17 +38,11 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
-        let (file, loaded) = match file {
-            Some(path) => ContractFile::open(path, environment()).map(|(file, loaded)| (Some(file), loaded))?,
-            None => (None, Loaded::of(load_contract(None)?).map_err(Failure::Other)?),
-        };
+        let (file, loaded) = contract_file::load(file)?;
         let log = &loaded.contract.log;
         let level = log::init(log_format(log.format), &log.level).map_err(|error| Failure::Input(error.into()))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::Other(error.into()))?;
-        runtime.block_on(serve(file, loaded, level, &self.namespace)).map_err(Failure::Other)?;
+        run_to_end(&mut Builder::new_multi_thread(), serve(file, loaded, level, &self.namespace))?
+            .map_err(Failure::Other)?;
         Ok(Success::Clean)
     }
 }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
+use tokio::runtime::Builder;
 
 use super::installation::{installation, intent};
-use super::{Failure, Output, Success, load_contract, print};
+use super::{Failure, Output, Success, load_contract, print, run_to_end};
 use crate::cluster::verify::{Check, Expectation, Outcome, stored_contract, verify};
 use crate::cluster::{self, Client, Installation, Said, insisting};
 use crate::contract::{Contract, ContractError};
@@ -44,11 +45,7 @@ pub(super) struct Verify {
 impl Verify {
     /// With a file, that contract is what should be served; otherwise it is the one in the cluster.
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::Other(error.into()))?;
-        let checks = runtime.block_on(self.check(file))?;
+        let checks = run_to_end(&mut Builder::new_current_thread(), self.check(file))??;
         let failed = checks.iter().any(|check| check.outcome == Outcome::Failed);
         print(&match self.output {
             Output::Text => Checklist(&checks).to_string(),

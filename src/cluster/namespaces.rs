@@ -65,7 +65,7 @@ impl Facts for Namespaces {
     }
 
     fn now(&self) -> i64 {
-        OffsetDateTime::now_utc().unix_timestamp()
+        now()
     }
 }
 

@@ -228,7 +228,9 @@ impl Controller {
 
     /// Says which replica API servers refuse: a certificate that is not for now, since a clock is wrong, or of another CA.
     fn look_at_trust(&mut self, registrations: &[Registration], seen: &[Seen]) {
-        let bundles: Vec<_> = registrations.iter().map(|registration| &registration.pod_hook().ca_bundle).collect();
+        let mut bundles: Vec<_> = registrations.iter().map(|registration| &registration.pod_hook().ca_bundle).collect();
+        // Both hold the same, but while one is being changed.
+        bundles.dedup();
         let untrusted: Vec<_> = bundles
             .iter()
             .filter(|bundle| !bundle.is_empty())
