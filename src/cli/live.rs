@@ -15,7 +15,7 @@ use crate::certificate::rotation::Schedule;
 use crate::certificate::{Authority, Leaf};
 use crate::cluster::{self, Client, Namespaces};
 use crate::lifecycle::{Readiness, ReadyHandle};
-use crate::policy::{Facts, LabelSelector, Policy};
+use crate::policy::{Facts, LabelSelector, NodeFact, Policy};
 use crate::server::tls::{Credentials, Identity, TlsError};
 use crate::server::{LookingUp, NamespaceLookup};
 use crate::telemetry::metrics::Metrics;
@@ -40,6 +40,10 @@ impl fmt::Debug for Live {
 impl Facts for Live {
     fn namespace_meets(&self, namespace: &str, selector: &LabelSelector) -> Option<bool> {
         self.namespaces.namespace_meets(namespace, selector)
+    }
+
+    fn node(&self, name: &str) -> NodeFact {
+        self.namespaces.node(name)
     }
 
     fn now(&self) -> i64 {

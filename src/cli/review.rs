@@ -138,7 +138,7 @@ impl Judged {
             .then(|| {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let maker = Controller::of_pods(kind, name);
-                let user = maker.as_ref().and_then(|(controller, _)| policy.controllers().of(*controller).first());
+                let user = maker.as_ref().and_then(|(controller, _)| policy.identities().of(*controller).first());
                 request(Kind::Pod, "v1", json!({"username": user}), &pod_of(kind, object, maker))
             })
             .filter(|pod| pod["request"]["object"].is_object());

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Said, WATCH_SECONDS, has_code};
 use crate::lifecycle::ReadyHandle;
-use crate::policy::{Facts, LabelSelector};
+use crate::policy::{Facts, LabelSelector, NodeFact};
 use crate::telemetry::metrics::Metrics;
 
 /// How many namespaces are read at once.
@@ -62,6 +62,10 @@ impl Default for Namespaces {
 impl Facts for Namespaces {
     fn namespace_meets(&self, namespace: &str, selector: &LabelSelector) -> Option<bool> {
         self.known.load().get(namespace).map(|labels| selector.matches(labels))
+    }
+
+    fn node(&self, _: &str) -> NodeFact {
+        NodeFact::Unknown
     }
 
     fn now(&self) -> i64 {

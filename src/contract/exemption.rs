@@ -4,7 +4,7 @@
 use super::reader::{Node, Table};
 use super::schema::{distinct, patterns};
 use super::syntax;
-use crate::policy::{Controller, Controllers, Exemption, Expiry, Owner, Patterns, Pool, PoolSet, Rule, is_glob};
+use crate::policy::{Controller, Exemption, Expiry, Identities, Owner, Patterns, Pool, PoolSet, Rule, is_glob};
 
 const KEYS: [&str; 11] = [
     "name",
@@ -24,10 +24,10 @@ const KEYS: [&str; 11] = [
 const CHOSEN: &str = "whoever makes an object chooses its name";
 
 /// The list of exemptions. `pools` is `None` where the pools themselves are at fault.
-pub(super) fn read(node: &Node<'_>, pools: Option<&[Pool]>, controllers: &Controllers) -> Vec<Exemption> {
+pub(super) fn read(node: &Node<'_>, pools: Option<&[Pool]>, identities: &Identities) -> Vec<Exemption> {
     let mut exemptions: Vec<Exemption> = Vec::new();
     for item in node.list() {
-        let Some(exemption) = exemption(&item, pools, controllers) else { continue };
+        let Some(exemption) = exemption(&item, pools, identities) else { continue };
         if exemptions.iter().any(|other| other.name == exemption.name) {
             item.fault_found(format!("a second exemption named {}", exemption.name), "a name of its own for each");
         }
@@ -36,7 +36,7 @@ pub(super) fn read(node: &Node<'_>, pools: Option<&[Pool]>, controllers: &Contro
     exemptions
 }
 
-fn exemption(node: &Node<'_>, pools: Option<&[Pool]>, controllers: &Controllers) -> Option<Exemption> {
+fn exemption(node: &Node<'_>, pools: Option<&[Pool]>, identities: &Identities) -> Option<Exemption> {
     let table = node.table(&KEYS)?;
     let before = table.faults();
     let name = table.require("name", "the exemption's name").and_then(|node| node.checked(syntax::dns_label));
@@ -64,7 +64,7 @@ fn exemption(node: &Node<'_>, pools: Option<&[Pool]>, controllers: &Controllers)
     // What is at fault by itself says nothing of whom it would cover.
     if table.faults() == before {
         covers_somebody(&table, node, &exemption);
-        covers_not_everybody(&table, node, &exemption, controllers);
+        covers_not_everybody(&table, node, &exemption, identities);
     }
     (table.faults() == before).then_some(exemption)
 }
@@ -140,7 +140,7 @@ fn covers_somebody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemption) {
     }
 }
 
-fn covers_not_everybody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemption, controllers: &Controllers) {
+fn covers_not_everybody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemption, identities: &Identities) {
     let Exemption { namespaces, users, groups, service_accounts, owners, daemon_sets, .. } = exemption;
     let everywhere = namespaces.as_ref().is_none_or(matches_everything);
     if owners.is_some() && namespaces.is_some() && everywhere {
@@ -170,7 +170,7 @@ fn covers_not_everybody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemptio
         node.fault_found("an exemption of everybody", "namespaces, or users, groups and serviceAccounts of some");
         return;
     }
-    if let Some(identity) = controllers.all().find(|identity| exemption.matches_requester(identity, is_in(identity))) {
+    if let Some(identity) = identities.all().find(|identity| exemption.matches_requester(identity, is_in(identity))) {
         node.fault_found(
             format!("an exemption of {identity}, which makes pods for everybody"),
             "its namespaces, and the owners whose pods are exempt",

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Contract, TlsSource};
 use crate::policy::{
-    Action, Allowlist, Controller, Controllers, Exemption, LabelOperator, LabelSelector, Models, Owner, Patterns,
+    Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Models, Owner, Patterns,
     Policy, Pool, Rollout, Rule, Taint,
 };
 
@@ -21,7 +21,8 @@ pub(super) struct Printed<'a> {
     rules: Rules,
     templates: &'static str,
     injection: Injection,
-    identities: Identities<'a>,
+    nodes: PrintedNodes,
+    identities: PrintedIdentities<'a>,
     rollout: Vec<PrintedRollout<'a>>,
     server: PrintedServer,
     tls: PrintedTls<'a>,
@@ -123,8 +124,14 @@ struct Injection {
     when_tolerated: &'static str,
 }
 
-/// That of DaemonSets always, as in the built-in contract; others where they are not as usual.
-struct Identities<'a>(&'a Controllers);
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrintedNodes {
+    when_unknown: &'static str,
+}
+
+/// Those of DaemonSets and of schedulers always, as in the built-in contract; others where they are not as usual.
+struct PrintedIdentities<'a>(&'a Identities);
 
 #[derive(Serialize)]
 struct PrintedRollout<'a> {
@@ -166,13 +173,14 @@ impl Serialize for Rules {
     }
 }
 
-impl Serialize for Identities<'_> {
+impl Serialize for PrintedIdentities<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let unusual = |controller: &Controller| {
             *controller == Controller::DaemonSet || self.0.of(*controller) != [controller.default_identity()]
         };
         let shown = Controller::ALL.into_iter().filter(unusual);
-        serializer.collect_map(shown.map(|controller| (controller.key(), self.0.of(controller))))
+        let shown = shown.map(|controller| (controller.key(), self.0.of(controller)));
+        serializer.collect_map(shown.chain([("schedulers", self.0.schedulers())]))
     }
 }
 
@@ -200,7 +208,8 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             rules: Rules(policy.rules),
             templates: policy.templates.as_str(),
             injection: Injection { when_tolerated: policy.when_tolerated.as_str() },
-            identities: Identities(&policy.controllers),
+            nodes: PrintedNodes { when_unknown: policy.when_unknown.as_str() },
+            identities: PrintedIdentities(&policy.identities),
             rollout: rollout.collect(),
             server: PrintedServer {
                 listen: server.listen.to_string(),

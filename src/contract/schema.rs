@@ -9,11 +9,11 @@ use config::Value;
 use super::reader::{Fault, Faults, Node, Table};
 use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, exemption, syntax};
 use crate::policy::{
-    Action, Allowlist, Controller, Controllers, Effect, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
+    Action, Allowlist, Controller, Effect, Identities, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
     Patterns, Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
 };
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "mode",
     "contact",
     "pools",
@@ -21,6 +21,7 @@ const KEYS: [&str; 12] = [
     "rules",
     "templates",
     "injection",
+    "nodes",
     "identities",
     "rollout",
     "server",
@@ -50,12 +51,13 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
     let pools = root.require("pools", "a list of pools").map(|node| pools(&node));
     // Of pools that are at fault it is not known which an exemption may name.
     let sound = pools.as_deref().filter(|_| root.faults() == before);
-    let controllers = root.get("identities").map(|node| identities(&node)).unwrap_or_default();
-    let exemptions = root.get("exemptions").map(|node| exemption::read(&node, sound, &controllers)).unwrap_or_default();
+    let identities = root.get("identities").map(|node| identities(&node)).unwrap_or_default();
+    let exemptions = root.get("exemptions").map(|node| exemption::read(&node, sound, &identities)).unwrap_or_default();
     let rules = root.get("rules").map(|node| rules(&node));
     let templates =
         root.require("templates", "off, audit, warn, deny").and_then(|node| node.choice(&Action::ALL, Action::as_str));
     let when_tolerated = root.get("injection").map(|node| injection(&node));
+    let when_unknown = root.require("nodes", "whenUnknown").and_then(|node| nodes(&node));
     let rollout = root.get("rollout").map(|node| rollout(&node)).unwrap_or_default();
     let server = root.require("server", "the listeners").and_then(|node| server(&node));
     let tls = root.require("tls", "the source of the certificate").and_then(|node| tls(&node));
@@ -68,7 +70,8 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         rules: rules.unwrap_or_else(|| Rule::ALL.map(Rule::default_action)),
         templates: templates?,
         when_tolerated: when_tolerated.unwrap_or(Some(WhenTolerated::Add))?,
-        controllers,
+        identities,
+        when_unknown: when_unknown?,
         contact: contact.flatten(),
     };
     Some(Contract { policy, server: server?, tls: tls?, log: log? })
@@ -251,11 +254,19 @@ fn injection(node: &Node<'_>) -> Option<WhenTolerated> {
     node.choice(&WhenTolerated::ALL, WhenTolerated::as_str)
 }
 
-fn identities(node: &Node<'_>) -> Controllers {
-    let mut controllers = Controllers::default();
-    let Some(table) = node.table(&Controller::ALL.map(Controller::key)) else {
-        return controllers;
+fn nodes(node: &Node<'_>) -> Option<Action> {
+    let valid = "off, audit, warn, deny";
+    node.table(&["whenUnknown"])?.require("whenUnknown", valid)?.choice(&Action::ALL, Action::as_str)
+}
+
+fn identities(node: &Node<'_>) -> Identities {
+    let mut identities = Identities::default();
+    let Some(table) = node.table(&[&Controller::ALL.map(Controller::key)[..], &["schedulers"]].concat()) else {
+        return identities;
     };
+    if let Some(node) = table.require("schedulers", "a list of user names") {
+        identities.schedulers = distinct(node.full_list("at least one user name"), syntax::user_name);
+    }
     for controller in Controller::ALL {
         let key = controller.key();
         // The built-in contract names the first itself, and no file can do without it.
@@ -264,10 +275,11 @@ fn identities(node: &Node<'_>) -> Controllers {
             _ => table.written(key),
         };
         if let Some(node) = node {
-            controllers.0[controller as usize] = distinct(node.full_list("at least one user name"), syntax::user_name);
+            identities.controllers[controller as usize] =
+                distinct(node.full_list("at least one user name"), syntax::user_name);
         }
     }
-    controllers
+    identities
 }
 
 fn rollout(node: &Node<'_>) -> Vec<Rollout> {

@@ -1,8 +1,8 @@
 //! Match conditions: which objects the API server need not ask about, as CEL that it evaluates itself.
 //!
-//! An object is asked about where it tolerates a key of a pool's taints, tolerates every key, or names a
-//! resource of a pool; and on an update only where something changed on which a decision depends. All else
-//! the policy lets pass untouched and silent, so it need not come here at all: most pods of a cluster wait
+//! An object is asked about where it tolerates a key of a pool's taints, tolerates every key, names a
+//! resource of a pool, or is put onto a node past the scheduler; and on an update only where something changed
+//! on which a decision depends. All else the policy lets pass untouched and silent, so it need not come here at all: most pods of a cluster wait
 //! for nobody, and go on being made while gpufence is away.
 //!
 //! Written for the API server's own form of an object, in which what is null or empty is absent. Only
@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::policy::{Policy, is_glob};
+use crate::policy::{Action, Policy, Rule, is_glob};
 
 /// A match condition of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub fn of_pod_validation(policy: &Policy) -> Vec<MatchCondition> {
         format!("{} !=\n  {}", model("object"), model("oldObject"))
     }));
     vec![
-        MatchCondition { name: "tolerates-or-requests-a-pool", expression: concerns("object", policy) },
+        MatchCondition { name: REACHES, expression: concerns("object", "oldObject == null && ", policy) },
         MatchCondition { name: "is-new-or-changed", expression: new.join(" ||\n") },
     ]
 }
@@ -57,15 +57,32 @@ pub fn of_template_validation(policy: &Policy) -> Vec<MatchCondition> {
     let (new, old) = (template("object"), template("oldObject"));
     vec![
         MatchCondition {
-            name: "tolerates-or-requests-a-pool",
-            expression: format!("[{new}].exists(pod,\n{})", indented(&concerns("pod", policy))),
+            name: REACHES,
+            expression: format!("[{new}].exists(pod,\n{})", indented(&concerns("pod", "", policy))),
         },
         MatchCondition { name: "is-new-or-changed", expression: format!("oldObject == null ||\n{new} !=\n{old}") },
     ]
 }
 
-fn concerns(pod: &str, policy: &Policy) -> String {
-    format!("{} ||\n{}", tolerates(pod, policy), requests(pod, policy))
+/// For the hook that judges Bindings: whom the contract trusts to place pods is not asked about, so that no pod
+/// waits for gpufence to be scheduled.
+#[must_use]
+pub fn of_bindings(policy: &Policy) -> Vec<MatchCondition> {
+    let schedulers = policy.identities().schedulers().iter().map(String::as_str);
+    let expression = format!("!(request.userInfo.username in {})", list(schedulers));
+    vec![MatchCondition { name: "is-not-a-scheduler", expression }]
+}
+
+/// The condition that holds where the object could reach a pool.
+const REACHES: &str = "may-reach-a-pool";
+
+/// Whether a pod could reach a pool; `when` is the condition under which its nodeName counts.
+fn concerns(pod: &str, when: &str, policy: &Policy) -> String {
+    let mut ways = vec![tolerates(pod, policy), requests(pod, policy)];
+    if policy.action(Rule::NodeNameBypass) > Action::Off {
+        ways.push(format!("{when}{pod}.?spec.?nodeName.orValue('') != ''"));
+    }
+    ways.join(" ||\n")
 }
 
 /// Whether a toleration could pass a taint of a pool. One without a key passes every taint.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, MatchCondition};
 use super::{FailurePolicy, Options, Plan, Tls, cluster_object, names, with};
-use crate::policy::{Action, Kind};
+use crate::policy::{Action, Kind, Rule};
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
 
@@ -23,7 +23,7 @@ pub(super) fn both(plan: &Plan<'_>) -> [Value; 2] {
     let mut validating = vec![Hook {
         name: names::PODS_VALIDATE_HOOK,
         path: validate,
-        rules: vec![rule("", "v1", &["CREATE", "UPDATE"], &[Kind::Pod])],
+        rules: vec![rule("", "v1", &["CREATE", "UPDATE"], &[Kind::Pod.resource()])],
         timeout: seconds(5),
         conditions: conditions::of_pod_validation(policy),
     }];
@@ -36,10 +36,19 @@ pub(super) fn both(plan: &Plan<'_>) -> [Value; 2] {
             conditions: conditions::of_template_validation(policy),
         });
     }
+    if policy.action(Rule::NodeNameBypass) > Action::Off {
+        validating.push(Hook {
+            name: names::BINDINGS_VALIDATE_HOOK,
+            path: validate,
+            rules: vec![rule("", "v1", &["CREATE"], &["pods/binding", Kind::Binding.resource()])],
+            timeout: seconds(3),
+            conditions: conditions::of_bindings(policy),
+        });
+    }
     let mutating = Hook {
         name: names::PODS_MUTATE_HOOK,
         path: mutate,
-        rules: vec![rule("", "v1", &["CREATE"], &[Kind::Pod])],
+        rules: vec![rule("", "v1", &["CREATE"], &[Kind::Pod.resource()])],
         timeout: seconds(3),
         conditions: conditions::of_pod_mutation(policy),
     };
@@ -120,18 +129,20 @@ impl Hook {
 }
 
 fn template_rules(options: &Options) -> Vec<Value> {
-    let of = |group: &str| Kind::ALL.into_iter().filter(|kind| kind.is_template() && kind.group() == group).collect();
-    let rule = |group: &str, version: &str, kinds: Vec<_>| rule(group, version, &["CREATE", "UPDATE"], &kinds);
+    let of = |group: &str| {
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_template() && kind.group() == group);
+        kinds.map(Kind::resource).collect()
+    };
+    let rule = |group: &str, version: &str, resources: Vec<_>| rule(group, version, &["CREATE", "UPDATE"], &resources);
     // Other versions of a kind come as these, by the matchPolicy. CronJobs had no v1 before 1.21.
     let mut rules = vec![rule("", "v1", of("")), rule("apps", "v1", of("apps")), rule("batch", "v1", of("batch"))];
     if !options.kubernetes.has(21) {
-        rules.push(rule("batch", "v1beta1", vec![Kind::CronJob]));
+        rules.push(rule("batch", "v1beta1", vec![Kind::CronJob.resource()]));
     }
     rules
 }
 
-fn rule(group: &str, version: &str, operations: &[&str], kinds: &[Kind]) -> Value {
-    let resources: Vec<_> = kinds.iter().map(|kind| kind.resource()).collect();
+fn rule(group: &str, version: &str, operations: &[&str], resources: &[&str]) -> Value {
     json!({
         "apiGroups": [group],
         "apiVersions": [version],

@@ -84,6 +84,13 @@ pub enum Rule {
     TolerationOutsideAllowlist,
     /// A GPU request in such a namespace.
     GpuRequestOutsideAllowlist,
+    /// A pod put past the scheduler onto a pool's node, by `spec.nodeName` or by a Binding.
+    NodeNameBypass,
+    /// A field on which it depends whether the pod reaches a pool, of a form that is not known here.
+    NotUnderstood,
+    /// A change to what the fence stands on: the labels of namespaces that selectors read, the labels and
+    /// taints of a pool's nodes.
+    LeverChange,
     /// In an allowed namespace, a toleration wider than the exact one.
     BroadToleration,
     /// In an allowed namespace, a pod that passes the taints and requests no GPU.
@@ -96,9 +103,12 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order in which findings are reported.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::TolerationOutsideAllowlist,
         Self::GpuRequestOutsideAllowlist,
+        Self::NodeNameBypass,
+        Self::NotUnderstood,
+        Self::LeverChange,
         Self::BroadToleration,
         Self::TolerationWithoutGpuRequest,
         Self::PlacementConflict,
@@ -111,6 +121,9 @@ impl Rule {
         match self {
             Self::TolerationOutsideAllowlist => "toleration-outside-allowlist",
             Self::GpuRequestOutsideAllowlist => "gpu-request-outside-allowlist",
+            Self::NodeNameBypass => "node-name-bypass",
+            Self::NotUnderstood => "not-understood",
+            Self::LeverChange => "lever-change",
             Self::BroadToleration => "broad-toleration",
             Self::TolerationWithoutGpuRequest => "toleration-without-gpu-request",
             Self::PlacementConflict => "placement-conflict",
@@ -122,9 +135,13 @@ impl Rule {
     #[must_use]
     pub fn default_action(self) -> Action {
         match self {
-            Self::TolerationOutsideAllowlist | Self::GpuRequestOutsideAllowlist | Self::PlacementConflict => {
-                Action::Deny
-            }
+            Self::TolerationOutsideAllowlist
+            | Self::GpuRequestOutsideAllowlist
+            | Self::NodeNameBypass
+            | Self::NotUnderstood
+            | Self::PlacementConflict => Action::Deny,
+            // Nobody is trusted with them until the contract says whom.
+            Self::LeverChange => Action::Off,
             Self::BroadToleration | Self::TolerationWithoutGpuRequest | Self::PlacementMissing => Action::Warn,
         }
     }
@@ -232,6 +249,9 @@ pub struct Decision {
     pub faults: Vec<Fault>,
     /// Whether the decision could be another if the labels of the namespace were known.
     pub labels_unknown: bool,
+    /// The node of which it is not known whether it is a pool's, where the decision could be another if it
+    /// were.
+    pub node_unknown: Option<String>,
 }
 
 impl Decision {
@@ -245,6 +265,7 @@ impl Decision {
             exempted: Vec::new(),
             faults: Vec::new(),
             labels_unknown: false,
+            node_unknown: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::allowlist::Patterns;
 use super::decision::Rule;
-use super::identity::{Controller, Controllers};
+use super::identity::{Controller, Identities};
 use super::pod::MIRROR_ANNOTATION;
 use super::pool::PoolSet;
 use super::subject::{Requester, Subject};
@@ -115,14 +115,14 @@ impl Exemption {
     }
 
     /// Whether all its conditions hold, expired or not.
-    pub(super) fn covers(&self, subject: &Subject<'_>, controllers: &Controllers) -> bool {
+    pub(super) fn covers(&self, subject: &Subject<'_>, identities: &Identities) -> bool {
         self.namespaces.as_ref().is_none_or(|names| names.matches(subject.namespace))
             && self.covers_requester(subject)
             && self
                 .daemon_sets
                 .as_ref()
-                .is_none_or(|names| owned(subject, Controller::DaemonSet, controllers, |name| names.matches(name)))
-            && self.owners.as_ref().is_none_or(|owners| owners.iter().any(|owner| owner.owns(subject, controllers)))
+                .is_none_or(|names| owned(subject, Controller::DaemonSet, identities, |name| names.matches(name)))
+            && self.owners.as_ref().is_none_or(|owners| owners.iter().any(|owner| owner.owns(subject, identities)))
     }
 
     fn covers_requester(&self, subject: &Subject<'_>) -> bool {
@@ -149,9 +149,9 @@ impl Exemption {
 }
 
 impl Owner {
-    fn owns(&self, subject: &Subject<'_>, controllers: &Controllers) -> bool {
+    fn owns(&self, subject: &Subject<'_>, identities: &Identities) -> bool {
         if let Some(controller) = self.controller {
-            return owned(subject, controller, controllers, |name| self.name.matches(name));
+            return owned(subject, controller, identities, |name| self.name.matches(name));
         }
         // The exemption names the requester, which proves it.
         subject.object.kind == Kind::Pod
@@ -165,13 +165,13 @@ impl Owner {
 fn owned(
     subject: &Subject<'_>,
     controller: Controller,
-    controllers: &Controllers,
+    identities: &Identities,
     listed: impl Fn(&str) -> bool,
 ) -> bool {
     let object = subject.object;
     if object.kind == Kind::Pod {
         // The controller acts for every tenant, so the owner must be listed.
-        return controllers.owner(controller, subject).is_some_and(listed);
+        return identities.owner(controller, subject).is_some_and(listed);
     }
     // Its pods will be exempt, and here the name is no claim: it is the object's own.
     Controller::of_pods(object.kind, &object.metadata().name)
@@ -181,13 +181,13 @@ fn owned(
 impl Policy {
     /// The exemptions that cover the subject, expired or not.
     pub(super) fn covering(&self, subject: &Subject<'_>) -> Vec<&Exemption> {
-        self.exemptions.iter().filter(|exemption| exemption.covers(subject, &self.controllers)).collect()
+        self.exemptions.iter().filter(|exemption| exemption.covers(subject, &self.identities)).collect()
     }
 
     /// The exemptions that cover the subject and count.
     fn counting(&self, subject: &Subject<'_>, facts: &dyn Facts) -> impl Iterator<Item = &Exemption> {
         self.exemptions.iter().filter(move |exemption| {
-            exemption.covers(subject, &self.controllers)
+            exemption.covers(subject, &self.identities)
                 && (exemption.expires.is_none() || !exemption.is_expired(facts.now()))
         })
     }

@@ -77,26 +77,43 @@ impl Controller {
     }
 }
 
-/// The user names under which each controller makes pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Controllers(pub(crate) [Vec<String>; Controller::ALL.len()]);
+/// The user name of Kubernetes' own scheduler.
+pub const SCHEDULER: &str = "system:kube-scheduler";
 
-impl Default for Controllers {
+/// The user names under which each controller makes pods, and schedulers place them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identities {
+    /// By the controller's place in [`Controller::ALL`].
+    pub(crate) controllers: [Vec<String>; Controller::ALL.len()],
+    /// Who may put a pod onto a node.
+    pub(crate) schedulers: Vec<String>,
+}
+
+impl Default for Identities {
     fn default() -> Self {
-        Self(Controller::ALL.map(|controller| vec![controller.default_identity().to_owned()]))
+        Self {
+            controllers: Controller::ALL.map(|controller| vec![controller.default_identity().to_owned()]),
+            schedulers: vec![SCHEDULER.to_owned()],
+        }
     }
 }
 
-impl Controllers {
+impl Identities {
     /// The user names of a controller.
     #[must_use]
     pub fn of(&self, controller: Controller) -> &[String] {
-        &self.0[controller as usize]
+        &self.controllers[controller as usize]
+    }
+
+    /// The user names of those who may put a pod onto a node.
+    #[must_use]
+    pub fn schedulers(&self) -> &[String] {
+        &self.schedulers
     }
 
     /// The user names of all controllers.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().flatten().map(String::as_str)
+        self.controllers.iter().flatten().map(String::as_str)
     }
 
     /// The owner whose pod the subject is, where this controller makes it. Proved by the requester: the

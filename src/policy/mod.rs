@@ -24,8 +24,8 @@ mod workload;
 pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
 pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Rule};
 pub use exemption::{Exemption, Expiry, Lapsed, MIRROR_POD, Owner};
-pub use facts::{At, Facts, NamespaceLabels, NoFacts};
-pub use identity::{Controller, Controllers, DAEMON_SET_CONTROLLER};
+pub use facts::{At, Facts, NamespaceLabels, NoFacts, Node, NodeFact};
+pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
 pub use json::{List, RawMap, StringMap, Text};
 pub(crate) use json::{object, visible, without_position};
 pub use placement::WhenTolerated;
@@ -56,7 +56,9 @@ pub struct Policy {
     pub(crate) rules: [Action; Rule::ALL.len()],
     pub(crate) templates: Action,
     pub(crate) when_tolerated: WhenTolerated,
-    pub(crate) controllers: Controllers,
+    pub(crate) identities: Identities,
+    /// The most that is done about a pod put onto a node of which it is not known whether it is a pool's.
+    pub(crate) when_unknown: Action,
     /// Whom a refused user may ask.
     pub(crate) contact: Option<String>,
 }
@@ -86,10 +88,10 @@ impl Policy {
         &self.exemptions
     }
 
-    /// The user names under which controllers make pods.
+    /// The user names under which controllers make pods, and schedulers place them.
     #[must_use]
-    pub fn controllers(&self) -> &Controllers {
-        &self.controllers
+    pub fn identities(&self) -> &Identities {
+        &self.identities
     }
 
     /// The same policy with templates judged where the contract lets them alone, for callers that ask what
@@ -108,7 +110,7 @@ impl Policy {
         let mut case = Case::new(self, subject, subject.object, facts);
         decision.faults = std::mem::take(&mut case.faults);
         // The common case: an ordinary pod, of which there is nothing more to ask, in whatever mode.
-        if case.passed.is_empty() && case.asked == Asked::Nothing {
+        if case.is_ordinary() {
             decision.labels_unknown = labels_unknown && !decision.faults.is_empty();
             return decision;
         }
@@ -118,8 +120,10 @@ impl Policy {
             Phase::Validating => self.decide_findings(&case, facts, &mut decision),
         }
         // Who is exempt is so whatever the labels say: a node's agents and static pods wait for none.
-        if decision.labels_unknown && decision.faults.is_empty() && self.is_exempt(subject, facts) {
+        let waits = decision.labels_unknown || decision.node_unknown.is_some();
+        if waits && decision.faults.is_empty() && self.is_exempt(subject, facts) {
             decision.labels_unknown = false;
+            decision.node_unknown = None;
         }
         decision
     }
@@ -151,10 +155,17 @@ impl Policy {
         let mut violations = self.violations(case, decision.mode);
         if let (Operation::Update(old), false) = (case.subject.operation, violations.is_empty()) {
             // Old objects are not punished: what the stored object did already, the update does not add.
-            let old = Case::new(self, case.subject, old, facts);
-            decision.labels_unknown |= !old.unknown.is_empty();
-            let before = self.violations(&old, decision.mode);
-            violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
+            for old in old {
+                let old = Case::new(self, case.subject, old, facts);
+                decision.labels_unknown |= !old.unknown.is_empty();
+                let before = self.violations(&old, decision.mode);
+                violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
+            }
+        }
+        if let (Placed::Unknown { node }, true) =
+            (case.placed, violations.iter().any(|violation| violation.rule == Rule::NodeNameBypass))
+        {
+            decision.node_unknown = Some(node.to_owned());
         }
         if violations.is_empty() {
             return;
@@ -169,7 +180,7 @@ impl Policy {
         let template = if case.object.kind.is_template() { self.templates } else { Action::Deny };
         let ceiling = decision.mode.ceiling().min(template);
         let now = if covering.iter().any(|exemption| exemption.expires.is_some()) { facts.now() } else { i64::MIN };
-        for Violation { rule, pools, field, message, .. } in violations {
+        for Violation { rule, pools, field, message, most, .. } in violations {
             let lapsed = match exemption::standing(&covering, rule, pools, now) {
                 Standing::Exempt(exemption) => {
                     decision.exempt(&exemption.name, rule);
@@ -178,7 +189,10 @@ impl Policy {
                 Standing::Lapsed(lapsed) => Some(lapsed),
                 Standing::Bound => None,
             };
-            let configured = self.action(rule);
+            let configured = self.action(rule).min(most);
+            if configured == Action::Off {
+                continue;
+            }
             decision.findings.push(Finding {
                 rule,
                 configured,
@@ -201,9 +215,70 @@ impl Policy {
         found
     }
 
+    /// Where a pod is put past the scheduler, by somebody who is not trusted to.
+    fn placed<'a>(&self, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &dyn Facts) -> Placed<'a> {
+        let node = &*object.pod.spec.node_name;
+        let judged = match (object.kind, subject.phase) {
+            (_, Phase::Mutating) => false,
+            // A pod that is there has been placed: its nodeName never changes.
+            (Kind::Pod, _) => matches!(subject.operation, Operation::Create),
+            // Its controller looks at the node's taints itself, and makes no pod that does not tolerate them.
+            (Kind::DaemonSet, _) => false,
+            _ => true,
+        };
+        if node.is_empty() || !judged || self.action(Rule::NodeNameBypass) == Action::Off {
+            return Placed::Freely;
+        }
+        let Subject { requester, .. } = subject;
+        let is_scheduler = || self.identities.schedulers().iter().any(|name| name == requester.username);
+        let may_place = match object.kind {
+            Kind::Pod => {
+                requester.is_node(node)
+                    || is_scheduler()
+                    || self.identities.owner(Controller::DaemonSet, subject).is_some()
+            }
+            Kind::Binding => is_scheduler(),
+            _ => false,
+        };
+        if may_place {
+            return Placed::Freely;
+        }
+        match facts.node(node) {
+            NodeFact::Known(known) => match Pool::of_node(&self.pools, &known) {
+                pools if pools.is_empty() => Placed::Freely,
+                pools => Placed::In { node, pools },
+            },
+            NodeFact::Absent => Placed::Nowhere { node },
+            NodeFact::Unknown => Placed::Unknown { node },
+        }
+    }
+
     /// The pools of which something holds.
     fn pools_where(&self, holds: impl Fn(&Pool) -> bool) -> PoolSet {
         self.pools.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
+    }
+}
+
+/// Where a pod is put past the scheduler, as far as it matters.
+#[derive(Debug, Clone, Copy)]
+enum Placed<'a> {
+    /// The scheduler places it, or it goes where no pool is, or who puts it there may.
+    Freely,
+    /// Onto a node of these pools.
+    In { node: &'a str, pools: PoolSet },
+    /// Onto a node that is not there (yet).
+    Nowhere { node: &'a str },
+    /// Onto a node of which nothing is known.
+    Unknown { node: &'a str },
+}
+
+impl Placed<'_> {
+    fn may_be_in(&self, pool: usize) -> bool {
+        match self {
+            Self::Freely => false,
+            Self::In { pools, .. } => pools.contains(pool),
+            Self::Nowhere { .. } | Self::Unknown { .. } => true,
+        }
     }
 }
 
@@ -223,6 +298,8 @@ struct Case<'a, 'p> {
     allowed: PoolSet,
     /// The pools of which it is not known whether the namespace may use them, as far as that matters.
     unknown: PoolSet,
+    /// Where the pod is put past the scheduler.
+    placed: Placed<'a>,
     /// What could not be read.
     faults: Vec<Fault>,
 }
@@ -230,6 +307,7 @@ struct Case<'a, 'p> {
 impl<'a, 'p> Case<'a, 'p> {
     fn new(policy: &'p Policy, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &'a dyn Facts) -> Self {
         let spec = &object.pod.spec;
+        let placed = policy.placed(subject, object, facts);
         let passed = |given: &[Taint]| policy.pools_where(|pool| pool.is_passed_by(spec.tolerations(), given));
         let mut case = Self {
             policy,
@@ -240,10 +318,11 @@ impl<'a, 'p> Case<'a, 'p> {
             asked: Asked::Nothing,
             allowed: PoolSet::default(),
             unknown: PoolSet::default(),
+            placed,
             faults: Vec::new(),
         };
         let candidates = case.candidates();
-        if case.passed.is_empty() && candidates.is_empty() {
+        if candidates.is_empty() && case.is_ordinary() {
             return case;
         }
         for (index, pool) in policy.pools.iter().enumerate() {
@@ -264,10 +343,27 @@ impl<'a, 'p> Case<'a, 'p> {
         // pass into those that its taints cannot tell from it.
         let concerns = |index: usize| {
             let open = |passed: usize| policy.pools[passed].is_open_to(&policy.pools[index]);
-            candidates.iter().any(|pools| pools.contains(index)) || case.passed.iter().any(open)
+            candidates.iter().any(|pools| pools.contains(index))
+                || case.passed.iter().any(open)
+                || case.placed.may_be_in(index)
+                || case.is_strange()
         };
         case.unknown = case.unknown.iter().filter(|index| concerns(*index)).collect();
         case
+    }
+
+    /// Whether there is nothing more to ask of the pod: it passes no pool's taint, requests nothing of a pool,
+    /// is put onto no node, and holds nothing that is not understood.
+    fn is_ordinary(&self) -> bool {
+        self.passed.is_empty()
+            && self.asked == Asked::Nothing
+            && matches!(self.placed, Placed::Freely)
+            && !self.is_strange()
+    }
+
+    /// Whether a toleration has an operator that is not known here.
+    fn is_strange(&self) -> bool {
+        self.object.pod.spec.tolerations().iter().any(|toleration| !toleration.has_known_operator())
     }
 
     /// The taints for which the pod is given tolerations.
@@ -308,7 +404,7 @@ impl<'a, 'p> Case<'a, 'p> {
         let mut terms = Terms::of(pool, &self.object.pod, self.policy.when_tolerated);
         // The DaemonSet controller has pinned its pod to a node. With a selector that this node does
         // not meet the pod could never run, and the controller would delete and create it for ever.
-        if self.policy.controllers.owner(Controller::DaemonSet, self.subject).is_some() {
+        if self.policy.identities.owner(Controller::DaemonSet, self.subject).is_some() {
             terms.labels.clear();
         }
         terms

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::allowlist::{Allowlist, Patterns};
+use super::facts::Node;
 use super::json::Text;
 use super::pod::{Pod, PodSpec};
 use super::toleration::{Taint, Toleration};
@@ -49,6 +50,22 @@ impl Pool {
         self.taints
             .iter()
             .all(|taint| given.contains(taint) || tolerations.iter().any(|toleration| toleration.tolerates(taint)))
+    }
+
+    /// Whether the node carries the pool's labels, all of them.
+    #[must_use]
+    pub fn labels(&self, node: &Node) -> bool {
+        self.node_selector.iter().all(|(key, value)| node.label(key) == Some(value))
+    }
+
+    /// The pools of a node: those whose labels it carries, and where there is none those of which it carries a
+    /// taint.
+    pub(crate) fn of_node(pools: &[Self], node: &Node) -> PoolSet {
+        let all = |holds: &dyn Fn(&Self) -> bool| -> PoolSet {
+            pools.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
+        };
+        let labelled = all(&|pool| pool.labels(node));
+        if labelled.is_empty() { all(&|pool| pool.taints.iter().any(|taint| node.has_taint(taint))) } else { labelled }
     }
 
     /// Whether a pod with exactly the tolerations for `other` is let onto this pool's nodes too. Then

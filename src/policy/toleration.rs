@@ -163,6 +163,19 @@ impl Toleration<'_> {
         }
     }
 
+    /// Whether the operator is one that is known here, whatever it means. The API server refuses every other,
+    /// so that one comes from an API server that knows more.
+    #[must_use]
+    pub fn has_known_operator(&self) -> bool {
+        matches!(&*self.operator, "" | "Equal" | "Exists" | "Gt" | "Lt")
+    }
+
+    /// Whether key and effect are such that only the operator decides about the taint.
+    pub(crate) fn concerns(&self, taint: &Taint) -> bool {
+        (self.key.is_empty() || *self.key == *taint.key)
+            && (self.effect.is_empty() || &*self.effect == taint.effect.as_str())
+    }
+
     /// Whether this is the taint's exact toleration for as long as the pod lives. A missing operator
     /// is `Equal`.
     #[must_use]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::json::{Text, object};
-use super::pod::{Metadata, Pod};
+use super::pod::{Metadata, Pod, PodSpec};
 
 /// A kind whose pods are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,10 +18,12 @@ pub enum Kind {
     CronJob,
     ReplicationController,
     PodTemplate,
+    /// What puts a pod onto a node. Its annotations become the pod's.
+    Binding,
 }
 
 impl Kind {
-    /// Every kind.
+    /// Every kind that is a pod or holds the template of one.
     pub const ALL: [Self; 9] = [
         Self::Pod,
         Self::Deployment,
@@ -34,7 +36,7 @@ impl Kind {
         Self::PodTemplate,
     ];
 
-    /// The kind that a group and a name mean, whatever the version.
+    /// The kind that a group and a name mean, whatever the version; of those that are pods or hold a template.
     #[must_use]
     pub fn of(group: &str, name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name && kind.group() == group)
@@ -44,7 +46,7 @@ impl Kind {
     #[must_use]
     pub fn group(self) -> &'static str {
         match self {
-            Self::Pod | Self::ReplicationController | Self::PodTemplate => "",
+            Self::Pod | Self::ReplicationController | Self::PodTemplate | Self::Binding => "",
             Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps",
             Self::Job | Self::CronJob => "batch",
         }
@@ -63,6 +65,7 @@ impl Kind {
             Self::CronJob => "CronJob",
             Self::ReplicationController => "ReplicationController",
             Self::PodTemplate => "PodTemplate",
+            Self::Binding => "Binding",
         }
     }
 
@@ -79,20 +82,21 @@ impl Kind {
             Self::CronJob => "cronjobs",
             Self::ReplicationController => "replicationcontrollers",
             Self::PodTemplate => "podtemplates",
+            Self::Binding => "bindings",
         }
     }
 
     /// Whether the kind only carries a template of pods that are made later.
     #[must_use]
     pub fn is_template(self) -> bool {
-        self != Self::Pod
+        !matches!(self, Self::Pod | Self::Binding)
     }
 
     /// What stands before the pod's own paths, such as `spec.template.`.
     #[must_use]
     pub fn pod_path(self) -> &'static str {
         match self {
-            Self::Pod => "",
+            Self::Pod | Self::Binding => "",
             Self::CronJob => "spec.jobTemplate.spec.template.",
             Self::PodTemplate => "template.",
             _ => "spec.template.",
@@ -117,6 +121,13 @@ impl Kind {
             Self::CronJob => {
                 let CronJob { kind, metadata, spec } = CronJob::deserialize(json)?;
                 Workload { kind: self, own: Some((kind, metadata)), pod: spec.job_template.spec.template }
+            }
+            Self::Binding => {
+                let Binding { kind, metadata, target } = Binding::deserialize(json)?;
+                let spec = PodSpec { node_name: target.name, ..PodSpec::default() };
+                // What it adds to the pod beside the node.
+                let pod = Pod { metadata: metadata.clone(), spec, ..Pod::default() };
+                Workload { kind: self, own: Some((kind, metadata)), pod }
             }
             Self::PodTemplate => {
                 let PodTemplate { kind, metadata, template } = PodTemplate::deserialize(json)?;
@@ -198,5 +209,19 @@ object! {
         kind: Text<'a> = "kind",
         metadata: Metadata<'a> = "metadata",
         template: Pod<'a> = "template",
+    }
+}
+
+object! {
+    struct Binding<'a> as "a Binding" {
+        kind: Text<'a> = "kind",
+        metadata: Metadata<'a> = "metadata",
+        target: Target<'a> = "target",
+    }
+}
+
+object! {
+    struct Target<'a> as "the target of a Binding" {
+        name: Text<'a> = "name",
     }
 }

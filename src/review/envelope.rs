@@ -160,6 +160,12 @@ fn salvage(text: &str, error: BadRequest) -> Result<Salvaged<'_>, BadRequest> {
     }
 }
 
+impl GroupKind<'_> {
+    fn is(&self, kind: Kind) -> bool {
+        &*self.group == kind.group() && &*self.kind == kind.name()
+    }
+}
+
 impl<'b> Request<'b> {
     pub(super) fn verb(&self) -> Result<Verb, BadRequest> {
         Verb::ALL.into_iter().find(|verb| verb.as_str() == &*self.operation).ok_or_else(|| {
@@ -174,7 +180,14 @@ impl<'b> Request<'b> {
     /// the stored spec, and resize does not reach extended resources. What a client put there beside it
     /// is dropped after mutation, and never worth standing in the way of a kubelet.
     pub(super) fn judged_kind(&self) -> Option<Kind> {
-        Kind::of(&self.kind.group, &self.kind.kind).filter(|_| self.sub_resource.is_empty())
+        match (Kind::of(&self.kind.group, &self.kind.kind), &*self.sub_resource) {
+            (Some(kind), "") => Some(kind),
+            // A Binding comes by the pod's subresource or by a resource of its own, and is only ever created.
+            (None, "" | "binding") if self.kind.is(Kind::Binding) && &*self.operation == Verb::Create.as_str() => {
+                Some(Kind::Binding)
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn take_object(&mut self, kind: Kind) -> Result<Workload<'b>, BadRequest> {

@@ -153,7 +153,7 @@ fn decide<'b>(
     let old = if verb == Verb::Update { Some(request.take_old_object(kind)?) } else { None };
     let subject = Subject {
         phase: webhook.phase(),
-        operation: old.as_ref().map_or(Operation::Create, Operation::Update),
+        operation: old.as_ref().map_or(Operation::Create, |old| Operation::Update(std::slice::from_ref(old))),
         namespace: &request.namespace,
         requester: Requester { username: &request.user_info.username, groups: &request.user_info.groups },
         object: &object,

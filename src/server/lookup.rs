@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::policy::{Facts, LabelSelector};
+use crate::policy::{Facts, LabelSelector, NodeFact};
 use crate::telemetry::metrics::{Lookup, Metrics};
 
 /// How long a lookup may take. An API server that answers at all answers in milliseconds; the rest of
@@ -104,6 +104,10 @@ impl Facts for LookedUp<'_> {
             return Some(self.labels.as_ref().is_some_and(|labels| selector.matches(labels)));
         }
         self.facts.namespace_meets(namespace, selector)
+    }
+
+    fn node(&self, name: &str) -> NodeFact {
+        self.facts.node(name)
     }
 
     fn now(&self) -> i64 {

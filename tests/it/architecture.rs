@@ -171,9 +171,11 @@ fn the_decision_is_pure() {
         ["time", "env", "fs", "net", "io", "process", "thread", "sync"].map(|module| format!("std::{module}"));
     let words = ["SystemTime::", "Instant::", "println!", "eprintln!", "thread_local!", "static mut "];
     for source in sources().iter().filter(|source| source.module == "policy") {
+        // An Arc only shares what never changes.
+        let code = source.code.replace("use std::sync::Arc;", "");
         let banned = crates.iter().chain(&words).copied().chain(standard.iter().map(String::as_str));
         for name in banned {
-            assert!(!names(&source.code, name), "src/{} names {name}", source.path);
+            assert!(!names(&code, name), "src/{} names {name}", source.path);
         }
         assert!(!source.code.contains("use std::{"), "src/{}: one line for each, or this test is blind", source.path);
     }

@@ -84,13 +84,13 @@ fn unknown_keys_are_refused_at_every_level() {
         (
             "modes: audit",
             "modes: found the unknown key modes; valid is one of mode, contact, pools, exemptions, rules, templates, \
-             injection, identities, rollout, server, tls, log",
+             injection, nodes, identities, rollout, server, tls, log",
         ),
         (
             "rules: {node-name: deny}",
             "rules.node-name: found the unknown key node-name; valid is one of toleration-outside-allowlist, \
-             gpu-request-outside-allowlist, broad-toleration, toleration-without-gpu-request, placement-conflict, \
-             placement-missing",
+             gpu-request-outside-allowlist, node-name-bypass, not-understood, lever-change, broad-toleration, \
+             toleration-without-gpu-request, placement-conflict, placement-missing",
         ),
         (
             "injection: {whentolerated: skip}",
@@ -99,7 +99,7 @@ fn unknown_keys_are_refused_at_every_level() {
         (
             "identities: {kubelet: x}",
             "identities.kubelet: found the unknown key kubelet; valid is one of daemonSetController, replicaSetController, \
-             statefulSetController, jobController, replicationController",
+             statefulSetController, jobController, replicationController, schedulers",
         ),
         ("server: {port: x}", "server.port: found the unknown key port; valid is one of listen, metrics, drain"),
         ("tls: {ca: x}", "tls.ca: found the unknown key ca; valid is one of source, cert, key, names, minimum"),
@@ -162,7 +162,7 @@ fn wrong_types_are_refused_and_nothing_is_coerced() {
         ("exemptions: x", "exemptions: found \"x\"; valid is a list"),
         (
             "rules: deny",
-            "rules: found \"deny\"; valid is a map with the keys toleration-outside-allowlist, gpu-request-outside-allowlist, broad-toleration, toleration-without-gpu-request, placement-conflict, placement-missing",
+            "rules: found \"deny\"; valid is a map with the keys toleration-outside-allowlist, gpu-request-outside-allowlist, node-name-bypass, not-understood, lever-change, broad-toleration, toleration-without-gpu-request, placement-conflict, placement-missing",
         ),
         (
             "rules: {placement-missing: 1}",
@@ -818,7 +818,8 @@ fn what_is_printed_loads_as_the_same_contract() {
         "rules": Rule::ALL.iter().map(|rule| (rule.id().to_owned(), json!("off"))).collect::<Map<_, _>>(),
         "templates": "off",
         "injection": {"whenTolerated": "skip"},
-        "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"], "jobController": ["c"]},
+        "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"], "jobController": ["c"], "schedulers": ["volcano"]},
+        "nodes": {"whenUnknown": "deny"},
         "rollout": [
             {"namespaces": ["canary-*", "a"], "mode": "audit"},
             {"selector": {"matchLabels": {"stage": "1"}}, "mode": "enforce"},

@@ -328,7 +328,15 @@ fn the_hooks_see_pods_and_templates_outside_of_what_keeps_a_cluster_alive() {
     let options = Options { namespace: "fence".to_owned(), ..Options::default() };
     let objects = rendered(&enforcing(""), &options).objects;
     let names: Vec<_> = hooks(&objects).iter().map(|(_, hook)| hook["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["pods.mutate.gpufence.io", "pods.validate.gpufence.io", "templates.validate.gpufence.io"]);
+    assert_eq!(
+        names,
+        [
+            "pods.mutate.gpufence.io",
+            "pods.validate.gpufence.io",
+            "templates.validate.gpufence.io",
+            "bindings.validate.gpufence.io"
+        ]
+    );
     for (_, hook) in hooks(&objects) {
         let expression = json!({
             "key": "kubernetes.io/metadata.name",
@@ -346,7 +354,8 @@ fn the_hooks_see_pods_and_templates_outside_of_what_keeps_a_cluster_alive() {
             assert_eq!(rule["scope"], "Namespaced");
             for (group, resource) in each(rule, "apiGroups").zip(each(rule, "resources").collect::<Vec<_>>()) {
                 // No node, no lease, no status: nothing without which a node is lost.
-                assert!(Kind::ALL.iter().any(|kind| kind.resource() == resource), "{group}/{resource}");
+                let known = Kind::ALL.iter().any(|kind| kind.resource() == resource);
+                assert!(known || ["pods/binding", "bindings"].contains(&resource), "{group}/{resource}");
             }
         }
     }
@@ -365,7 +374,9 @@ fn the_hooks_see_pods_and_templates_outside_of_what_keeps_a_cluster_alive() {
         assert!(templates.contains(&(kind.group(), kind.resource())), "{}", kind.name());
     }
     let off = rendered(&enforcing("templates: 'off'"), &options).objects;
-    assert_eq!(hooks(&off).len(), 2);
+    assert_eq!(hooks(&off).len(), 3);
+    let unguarded = rendered(&enforcing("templates: 'off'\nrules: {node-name-bypass: 'off'}"), &options).objects;
+    assert_eq!(hooks(&unguarded).len(), 2);
 }
 
 fn each<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {

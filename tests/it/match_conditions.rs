@@ -237,7 +237,7 @@ fn what_is_kept_from_the_webhooks_on_update_is_allowed_untouched() {
         let unreadable = |pod: &Value| {
             let policy = &asker.fence().policies[0];
             let asker = Asker { kind: Kind::Pod, ..asker.clone() };
-            !asker.decide(policy, Webhook::Validate, pod, None).faults.is_empty()
+            !asker.decide(policy, Webhook::Mutate, pod, None).faults.is_empty()
         };
         let mut new = old.clone();
         for edit in edits {

@@ -792,6 +792,7 @@ fn the_generator_reaches_every_outcome() {
         seen.extend((!decision.faults.is_empty()).then_some("faults"));
         seen.extend(decision.denies().then_some("denies"));
     }
-    assert_eq!(seen.len(), Rule::ALL.len() + 3, "{seen:?}");
+    // All but the rule that speaks of no pod.
+    assert_eq!(seen.len(), Rule::ALL.len() - 1 + 3, "{seen:?}");
     assert!(injected > 40, "{injected}");
 }

@@ -47,6 +47,9 @@ use Verdict::{Allowed, Denied, Exempt, Warned};
 /// A GPU pod that reaches validation as it was before mutation.
 const INCOMPLETE: Verdict = Warned("placement-missing", "warn");
 
+/// A pod put onto a node of which nothing is known.
+const PLACED: Verdict = Warned("node-name-bypass", "warn");
+
 /// The right answers where the namespace ml-team may use the pool, worked out by hand.
 const RECORDED: [(&str, Mutation, Verdict); 38] = [
     // GPU pods of users, by hand and by dry run, plain and held by a scheduling gate.
@@ -64,13 +67,13 @@ const RECORDED: [(&str, Mutation, Verdict); 38] = [
     ("mutate-create-pod-inference", Untouched, Allowed),
     ("validate-create-pod-inference", Untouched, Allowed),
     // Ordinary pods.
-    ("mutate-create-pod-gen", Untouched, Allowed),
+    ("mutate-create-pod-gen", Untouched, PLACED),
     ("mutate-create-pod-legacy", Untouched, Allowed),
     // Pods of the namespace web that pass the taint: by the exact toleration, and by a wildcard.
     ("mutate-create-pod-sneaky", Untouched, Denied("toleration-outside-allowlist", "spec.tolerations[0]")),
     ("mutate-create-pod-ssa", Untouched, Denied("toleration-outside-allowlist", "spec.tolerations[0]")),
     // A node's agents. The mirror pod's NoExecute wildcard does not pass a NoSchedule taint.
-    ("mutate-create-pod-mirror-node", Untouched, Allowed),
+    ("mutate-create-pod-mirror-node", Untouched, PLACED),
     ("mutate-create-pod-node-agent", Untouched, Exempt),
     ("validate-create-pod-node-agent", Untouched, Exempt),
     ("validate-create-daemonset-node-agent", Untouched, Exempt),
@@ -93,9 +96,9 @@ const RECORDED: [(&str, Mutation, Verdict); 38] = [
     ("validate-update-replicaset-inference", Untouched, Allowed),
     ("validate-create-podtemplate-tpl", Untouched, Warned("toleration-outside-allowlist", "would-deny")),
     // Bindings are not judged.
-    ("validate-create-pod-binding-gated", Untouched, Allowed),
-    ("validate-create-pod-binding-node-agent", Untouched, Allowed),
-    ("validate-create-pod-binding-ssa", Untouched, Allowed),
+    ("validate-create-pod-binding-gated", Untouched, PLACED),
+    ("validate-create-pod-binding-node-agent", Untouched, PLACED),
+    ("validate-create-pod-binding-ssa", Untouched, PLACED),
 ];
 
 /// A recorded request.

@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use super::super::{Case, PoolSet, Rule, Taint, Toleration};
+use super::super::{Action, Case, PoolSet, Rule, Taint, Toleration};
 use super::{Violation, listing, toleration_field};
 
 /// How many tolerations of a pod are named. A pod can have as many as fit into a body, and each finding
@@ -33,6 +33,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             found.push(Violation {
                 rule: Rule::BroadToleration,
                 pools: PoolSet::from_iter([index]),
+                most: Action::Deny,
                 what: vec![toleration.to_string()],
                 message: format!(
                     "{field} has {}, wider than pool {} needs. Write {}, or leave it out: GPU pods get it.",

@@ -2,7 +2,7 @@
 //! use the pool.
 
 use super::super::subject::Field;
-use super::super::{Case, PoolSet, Rule};
+use super::super::{Action, Case, PoolSet, Rule};
 use super::{Outside, Violation, request};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -15,6 +15,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             rule: Rule::GpuRequestOutsideAllowlist,
             pools: PoolSet::from_iter([index]),
             what: Vec::new(),
+            most: Action::Deny,
             message: format!("{field} asks for pool {}, {outside}", pool.name),
             field,
         });

@@ -3,6 +3,8 @@
 
 mod broad_toleration;
 mod gpu_request_outside_allowlist;
+mod node_name_bypass;
+mod not_understood;
 mod placement_conflict;
 mod placement_missing;
 mod toleration_outside_allowlist;
@@ -14,7 +16,7 @@ use std::fmt;
 use super::pod::ResourceMention;
 use super::pool::{Pool, PoolSet};
 use super::subject::Field;
-use super::{Case, Mode, Operation, Quantity, Rule, Taint, Toleration};
+use super::{Action, Case, Mode, Operation, Quantity, Rule, Taint, Toleration};
 
 /// A breach of the contract, before anything is decided about it.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Violation {
     what: Vec<String>,
     pub(super) field: String,
     pub(super) message: String,
+    /// The most that is done about it, whatever the rule's own action.
+    pub(super) most: Action,
 }
 
 impl Violation {
@@ -42,6 +46,10 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
     match rule {
         Rule::TolerationOutsideAllowlist => toleration_outside_allowlist::check(case, found),
         Rule::GpuRequestOutsideAllowlist => gpu_request_outside_allowlist::check(case, found),
+        Rule::NodeNameBypass => node_name_bypass::check(case, found),
+        Rule::NotUnderstood => not_understood::check(case, found),
+        // No pod and no template is one.
+        Rule::LeverChange => {}
         Rule::BroadToleration => broad_toleration::check(case, found),
         Rule::TolerationWithoutGpuRequest => toleration_without_gpu_request::check(case, found),
         Rule::PlacementConflict => placement_conflict::check(case, found),
@@ -53,7 +61,7 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
 /// that it replaces.
 fn old_tolerations<'a>(case: &Case<'a, '_>) -> HashSet<&'a Toleration<'a>> {
     match case.subject.operation {
-        Operation::Update(old) => old.pod.spec.tolerations().iter().collect(),
+        Operation::Update(old) => old.iter().flat_map(|old| old.pod.spec.tolerations()).collect(),
         Operation::Create => HashSet::new(),
     }
 }

@@ -6,7 +6,7 @@ use super::super::pod::{NodeSelectorRequirement, NodeSelectorTerm};
 use super::super::pool::Models;
 use super::super::subject::Field;
 use super::super::toleration::decimal_integer;
-use super::super::{Asked, Case, Pool, PoolSet, Rule};
+use super::super::{Action, Asked, Case, Pool, PoolSet, Rule};
 use super::{Violation, listing, request};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -39,6 +39,7 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
     Violation {
         rule: Rule::PlacementConflict,
         pools,
+        most: Action::Deny,
         what: vec!["pools".to_owned()],
         message: format!(
             "{field}: this pod asks for {}, and no node is in both pools. Request the resources of one pool.",
@@ -58,6 +59,7 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
     Some(Violation {
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([index]),
+        most: Action::Deny,
         what: vec![annotation.clone()],
         message: format!(
             "{field} is \"{}\", a model that pool {} does not have. Use one of {}, or leave it out.",
@@ -81,6 +83,7 @@ fn selector<'a>(
         Some(Violation {
             rule: Rule::PlacementConflict,
             pools: PoolSet::from_iter([index]),
+            most: Action::Deny,
             what: vec![(*key).to_owned()],
             message: format!(
                 "{field} is {}, and the nodes of pool {} that this pod asks for have {wanted}: it could \
@@ -102,6 +105,7 @@ fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -
     Some(Violation {
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([index]),
+        most: Action::Deny,
         what: vec!["affinity".to_owned()],
         message: format!(
             "{} wants {}, and the nodes of pool {} have {value}: this pod could never run. Change the expression.",

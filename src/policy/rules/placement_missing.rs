@@ -3,7 +3,7 @@
 
 use super::super::placement::Missing;
 use super::super::subject::Field;
-use super::super::{Asked, Case, Mode, PoolSet, Rule};
+use super::super::{Action, Asked, Case, Mode, PoolSet, Rule};
 use super::{Violation, listing};
 
 pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>) {
@@ -30,6 +30,7 @@ pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>)
             listing(&missing),
             pool.name,
         ),
+        most: Action::Deny,
         what: missing,
         field: Field(case.object, field).to_string(),
     });

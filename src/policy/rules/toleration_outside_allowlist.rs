@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::{Case, PoolSet, Rule};
+use super::super::{Action, Case, PoolSet, Rule};
 use super::{Outside, Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -31,6 +31,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             rule: Rule::TolerationOutsideAllowlist,
             pools: PoolSet::from_iter([index]),
             what: Vec::new(),
+            most: Action::Deny,
             message: format!("{field} passes the taint {taint} of pool {}, {outside}", pool.name),
             field,
         });

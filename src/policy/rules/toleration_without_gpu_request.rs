@@ -1,7 +1,7 @@
 //! `toleration-without-gpu-request`: in an allowed namespace, a pod passes a pool's taints and requests
 //! no GPU, so it takes the CPU, memory and pod slots that GPU pods then miss.
 
-use super::super::{Asked, Case, PoolSet, Rule};
+use super::super::{Action, Asked, Case, PoolSet, Rule};
 use super::{Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -30,6 +30,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             rule: Rule::TolerationWithoutGpuRequest,
             pools: PoolSet::from_iter([index]),
             what: Vec::new(),
+            most: Action::Deny,
             message: format!(
                 "{field} lets this pod onto the GPU nodes of pool {}, but it requests none of {}. \
                  Remove the toleration or request a GPU.",

@@ -1,0 +1,67 @@
+//! `node-name-bypass`: a pod is put onto a pool's node past the scheduler, and so past the node's NoSchedule
+//! taint, which binds nobody else.
+//!
+//! In a namespace that may use the pool it is no way around anything where the pod tolerates the taints: the
+//! scheduler could have put it there as well. `kubectl debug node/NAME` makes such pods.
+
+use super::super::subject::Field;
+use super::super::{Action, Case, Kind, Placed, Pool, PoolSet, Rule};
+use super::{Outside, Violation};
+
+pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
+    let (node, pools) = match case.placed {
+        Placed::Freely => return,
+        Placed::In { node, pools } => (node, pools),
+        Placed::Nowhere { node } | Placed::Unknown { node } => (node, case.policy.pools_where(|_| true)),
+    };
+    let is_binding = case.object.kind == Kind::Binding;
+    // Of a pod that is bound it is not known here what it tolerates.
+    let entered = if is_binding { PoolSet::default() } else { pools.and(case.allowed).and(case.passed) };
+    let closed = pools.without(entered);
+    let is_node_known = matches!(case.placed, Placed::In { .. });
+    // A node that is in several pools is open to whoever may enter one of them.
+    let (Some(index), true) = (closed.first(), entered.is_empty() || !is_node_known) else { return };
+    let field = if is_binding { "target.name".to_owned() } else { Field(case.object, "spec.nodeName").to_string() };
+    let name = super::super::json::Excerpt(node);
+    let leave =
+        if is_binding { "Leave the binding to the scheduler." } else { "Leave it out: the scheduler places the pod." };
+    let message = match case.placed {
+        Placed::In { .. } => inside(case, index, &field, node, is_binding, leave),
+        Placed::Nowhere { .. } => format!(
+            "{field} is {name}, and there is no such node: one that comes by this name may be a GPU node, and no taint \
+             keeps out who waits for it. {leave}"
+        ),
+        _ => format!(
+            "{field} puts this pod onto node {name} past the scheduler and its taints, and it is not known whether that is \
+             a GPU node. {leave}"
+        ),
+    };
+    let most = if matches!(case.placed, Placed::Unknown { .. }) { case.policy.when_unknown } else { Action::Deny };
+    found.push(Violation {
+        rule: Rule::NodeNameBypass,
+        pools: closed,
+        what: vec![node.to_owned()],
+        field,
+        message,
+        most,
+    });
+}
+
+fn inside(case: &Case<'_, '_>, index: usize, field: &str, node: &str, is_binding: bool, leave: &str) -> String {
+    let pool: &Pool = &case.policy.pools[index];
+    let name = super::super::json::Excerpt(node);
+    let placed = format!("{field} puts this pod onto node {name} of pool {} past the scheduler", pool.name);
+    if !case.allowed.contains(index) {
+        return format!("{placed}, {}", Outside { case, pool: index });
+    }
+    if is_binding {
+        let schedulers = case.policy.identities.schedulers().join(", ");
+        return format!("{placed}, which only the contract's schedulers may ({schedulers}). {leave}");
+    }
+    let tolerations = case.object.pod.spec.tolerations();
+    let untolerated = pool.taints.iter().find(|taint| !tolerations.iter().any(|own| own.tolerates(taint)));
+    match untolerated {
+        Some(taint) => format!("{placed} and its taint {taint}, which the pod does not tolerate. {leave}"),
+        None => format!("{placed}. {leave}"),
+    }
+}
