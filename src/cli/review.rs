@@ -202,7 +202,7 @@ impl Judged {
 fn given(reviewed: &Reviewed<'_>, object: &Value, to_pods: bool) -> Option<Given> {
     let injection = reviewed.decision.injection.as_ref()?;
     Some(Given {
-        pool: injection.pool.clone(),
+        purpose: injection.purpose.clone(),
         patch: injection.patch.clone(),
         added: report::added(object, &injection.patch),
         enforced: injection.enforced,

@@ -20,7 +20,7 @@ pub(super) struct Printed<'a> {
     exemptions: Vec<PrintedExemption<'a>>,
     rules: Rules,
     templates: &'static str,
-    injection: Injection,
+    injection: Injection<'a>,
     nodes: PrintedNodes,
     identities: PrintedIdentities<'a>,
     rollout: Vec<PrintedRollout<'a>>,
@@ -39,6 +39,8 @@ struct PrintedPool<'a> {
     namespaces: Namespaces<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     models: Option<PrintedModels<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority_class_name: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -120,8 +122,9 @@ struct Rules([Action; Rule::ALL.len()]);
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Injection {
+struct Injection<'a> {
     when_tolerated: &'static str,
+    fence_ordinary: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -207,7 +210,10 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             exemptions: exemptions.collect(),
             rules: Rules(policy.rules),
             templates: policy.templates.as_str(),
-            injection: Injection { when_tolerated: policy.when_tolerated.as_str() },
+            injection: Injection {
+                when_tolerated: policy.when_tolerated.as_str(),
+                fence_ordinary: &policy.fence_ordinary,
+            },
             nodes: PrintedNodes { when_unknown: policy.when_unknown.as_str() },
             identities: PrintedIdentities(&policy.identities),
             rollout: rollout.collect(),
@@ -262,6 +268,7 @@ impl<'a> From<&'a Pool> for PrintedPool<'a> {
                 node_label,
                 values,
             }),
+            priority_class_name: pool.priority_class_name.as_deref(),
         }
     }
 }

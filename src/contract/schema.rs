@@ -56,12 +56,13 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
     let rules = root.get("rules").map(|node| rules(&node));
     let templates =
         root.require("templates", "off, audit, warn, deny").and_then(|node| node.choice(&Action::ALL, Action::as_str));
-    let when_tolerated = root.get("injection").map(|node| injection(&node));
+    let injection = root.get("injection").map(|node| injection(&node, sound));
     let when_unknown = root.require("nodes", "whenUnknown").and_then(|node| nodes(&node));
     let rollout = root.get("rollout").map(|node| rollout(&node)).unwrap_or_default();
     let server = root.require("server", "the listeners").and_then(|node| server(&node));
     let tls = root.require("tls", "the source of the certificate").and_then(|node| tls(&node));
     let log = root.require("log", "level and format").and_then(|node| log(&node));
+    let (when_tolerated, fence_ordinary) = injection.unwrap_or(Some((WhenTolerated::Add, Vec::new())))?;
     let policy = Policy {
         mode: mode?,
         rollout,
@@ -69,7 +70,8 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         exemptions,
         rules: rules.unwrap_or_else(|| Rule::ALL.map(Rule::default_action)),
         templates: templates?,
-        when_tolerated: when_tolerated.unwrap_or(Some(WhenTolerated::Add))?,
+        when_tolerated,
+        fence_ordinary,
         identities,
         when_unknown: when_unknown?,
         contact: contact.flatten(),
@@ -100,7 +102,8 @@ fn pools(node: &Node<'_>) -> Vec<Pool> {
 }
 
 fn pool(node: &Node<'_>) -> Option<Pool> {
-    let table = node.table(&["name", "resources", "taints", "nodeSelector", "namespaces", "models"])?;
+    let table =
+        node.table(&["name", "resources", "taints", "nodeSelector", "namespaces", "models", "priorityClassName"])?;
     let name = table.require("name", "the pool's name").and_then(|node| node.checked(syntax::dns_label));
     let resources = table
         .require("resources", "a list of extended resources")
@@ -115,6 +118,7 @@ fn pool(node: &Node<'_>) -> Option<Pool> {
     });
     let namespaces = table.get("namespaces").map(|node| allowlist(&node)).unwrap_or_default();
     let models = table.get("models").map(|node| models(&node));
+    let priority_class_name = table.get("priorityClassName").map(|node| node.checked(syntax::object_name));
     if let (Some(Some(models)), Some(labels)) = (&models, &node_selector)
         && labels.contains_key(&models.node_label)
     {
@@ -130,6 +134,7 @@ fn pool(node: &Node<'_>) -> Option<Pool> {
         node_selector: node_selector?,
         namespaces,
         models: models.flatten(),
+        priority_class_name: priority_class_name.flatten(),
     })
 }
 
@@ -246,12 +251,23 @@ fn rules(node: &Node<'_>) -> [Action; Rule::ALL.len()] {
     actions
 }
 
-fn injection(node: &Node<'_>) -> Option<WhenTolerated> {
-    let table = node.table(&["whenTolerated"])?;
-    let Some(node) = table.get("whenTolerated") else {
-        return Some(WhenTolerated::Add);
+/// `pools` is `None` where the pools themselves are at fault.
+fn injection(node: &Node<'_>, pools: Option<&[Pool]>) -> Option<(WhenTolerated, Vec<String>)> {
+    let table = node.table(&["whenTolerated", "fenceOrdinary"])?;
+    let when_tolerated = match table.get("whenTolerated") {
+        Some(node) => node.choice(&WhenTolerated::ALL, WhenTolerated::as_str),
+        None => Some(WhenTolerated::Add),
     };
-    node.choice(&WhenTolerated::ALL, WhenTolerated::as_str)
+    let is_a_pools = |label: &str| {
+        let labels: BTreeSet<_> = pools.into_iter().flatten().flat_map(|pool| pool.node_selector.keys()).collect();
+        if pools.is_none() || labels.contains(&label.to_owned()) {
+            return Ok(());
+        }
+        let labels: Vec<_> = labels.into_iter().map(String::as_str).collect();
+        Err(format!("a label of a pool's nodeSelector: {}", labels.join(", ")))
+    };
+    let fence_ordinary = table.get("fenceOrdinary").map(|node| words(&node, is_a_pools)).unwrap_or_default();
+    Some((when_tolerated?, fence_ordinary))
 }
 
 fn nodes(node: &Node<'_>) -> Option<Action> {

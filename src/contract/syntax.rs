@@ -78,6 +78,11 @@ pub(super) fn object_pattern(text: &str) -> Check {
     verdict(dns_subdomain(text), "an object's name, such as node-exporter, or a glob of such")
 }
 
+/// The name of an object.
+pub(super) fn object_name(text: &str) -> Check {
+    verdict(dns_subdomain(text), "an object's name, such as gpu-batch")
+}
+
 /// A glob that can match a name of lower-case letters, digits and these marks.
 fn glob_of(text: &str, marks: &str, what: &str) -> Check {
     readable_glob(text)?;

@@ -23,9 +23,13 @@ pub struct MatchCondition {
     pub expression: String,
 }
 
-/// For the hook that completes pods: nothing is added to a pod that names no resource of a pool.
+/// For the hook that completes pods: nothing is added to a pod that names no resource of a pool, unless ordinary
+/// pods are to be kept off.
 #[must_use]
 pub fn of_pod_mutation(policy: &Policy) -> Vec<MatchCondition> {
+    if policy.fences_ordinary() {
+        return Vec::new();
+    }
     vec![MatchCondition { name: "requests-from-a-pool", expression: requests("object", policy) }]
 }
 

@@ -96,7 +96,8 @@ impl Hook {
             .conditions
             .iter()
             .map(|MatchCondition { name, expression }| json!({"name": name, "expression": expression}));
-        let conditions = plan.options.kubernetes.has(30).then(|| conditions.collect::<Vec<_>>());
+        let conditions =
+            plan.options.kubernetes.has(30).then(|| conditions.collect::<Vec<_>>()).filter(|all| !all.is_empty());
         json!({
             "name": self.name,
             "admissionReviewVersions": ["v1"],

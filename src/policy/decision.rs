@@ -188,15 +188,33 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a GPU pod is given.
+/// What a pod is given, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Injection {
-    /// The pool's name.
-    pub pool: String,
-    /// The smallest patch that completes the pod.
+    /// What it is given for.
+    pub purpose: Purpose,
+    /// The smallest patch that does it.
     pub patch: Patch,
     /// Whether the patch is made; in audit mode it is only reported.
     pub enforced: bool,
+}
+
+/// What an injection is for. Displays as in `inject pool a100`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// A GPU pod is completed for this pool.
+    Complete(String),
+    /// An ordinary pod is kept off nodes with these labels.
+    Fence(Vec<String>),
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Complete(pool) => write!(f, "pool {pool}"),
+            Self::Fence(labels) => write!(f, "off nodes with {}", labels.join(", ")),
+        }
+    }
 }
 
 /// Findings and an injection that did not count, because the subject proved to be exempt.
@@ -241,7 +259,7 @@ pub struct Decision {
     pub mode: Mode,
     /// What breaks the contract, strongest rule order first.
     pub findings: Vec<Finding>,
-    /// What a GPU pod is given, in the mutating phase.
+    /// What the pod is given, in the mutating phase.
     pub injection: Option<Injection>,
     /// What exempted the subject, where it made a difference, in the contract's order.
     pub exempted: Vec<Exempted>,

@@ -9,6 +9,7 @@ mod allowlist;
 mod decision;
 mod exemption;
 mod facts;
+mod fence;
 mod identity;
 mod json;
 mod placement;
@@ -22,7 +23,7 @@ mod toleration;
 mod workload;
 
 pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
-pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Rule};
+pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Purpose, Rule};
 pub use exemption::{Exemption, Expiry, Lapsed, MIRROR_POD, Owner};
 pub use facts::{At, Facts, NamespaceLabels, NoFacts, Node, NodeFact};
 pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
@@ -56,6 +57,8 @@ pub struct Policy {
     pub(crate) rules: [Action; Rule::ALL.len()],
     pub(crate) templates: Action,
     pub(crate) when_tolerated: WhenTolerated,
+    /// The labels of nodes that ordinary pods must not run on.
+    pub(crate) fence_ordinary: Vec<String>,
     pub(crate) identities: Identities,
     /// The most that is done about a pod put onto a node of which it is not known whether it is a pool's.
     pub(crate) when_unknown: Action,
@@ -111,6 +114,9 @@ impl Policy {
         decision.faults = std::mem::take(&mut case.faults);
         // The common case: an ordinary pod, of which there is nothing more to ask, in whatever mode.
         if case.is_ordinary() {
+            if subject.phase == Phase::Mutating && !self.fence_ordinary.is_empty() {
+                self.decide_fence(&case, facts, &mut decision);
+            }
             decision.labels_unknown = labels_unknown && !decision.faults.is_empty();
             return decision;
         }
@@ -129,9 +135,11 @@ impl Policy {
     }
 
     fn decide_injection(&self, case: &Case<'_, '_>, facts: &dyn Facts, decision: &mut Decision) {
-        let (Operation::Create, Kind::Pod, Asked::One(index)) = (case.subject.operation, case.object.kind, case.asked)
-        else {
-            return;
+        let (Operation::Create, Kind::Pod) = (case.subject.operation, case.object.kind) else { return };
+        let index = match case.asked {
+            Asked::One(index) => index,
+            Asked::Nothing => return self.decide_fence(case, facts, decision),
+            Asked::Several(_) => return,
         };
         if !case.allowed.contains(index) {
             return;
@@ -144,7 +152,8 @@ impl Policy {
                     decision.exempted.push(Exempted { exemption, rules: Vec::new() });
                 } else {
                     let enforced = decision.mode > Mode::Audit;
-                    decision.injection = Some(Injection { pool: pool.name.clone(), patch, enforced });
+                    let purpose = Purpose::Complete(pool.name.clone());
+                    decision.injection = Some(Injection { purpose, patch, enforced });
                 }
             }
             Err(message) => decision.faults.push(Fault { field: "patch".to_owned(), message }),

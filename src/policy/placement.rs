@@ -1,10 +1,11 @@
 //! What a GPU pod still lacks, and the smallest patch that gives it.
 //!
-//! Only `/spec/tolerations` and `/spec/nodeSelector` are ever touched, only by adding, and never a
-//! value that is there: a conflicting one stays, and the rule `placement-conflict` speaks.
+//! `/spec/tolerations` and `/spec/nodeSelector` are only ever added to, and never a value that is there is
+//! touched: a conflicting one stays, and the rule `placement-conflict` speaks. With a priority class goes what
+//! the API server made of its absence.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -43,6 +44,8 @@ pub(crate) struct Terms<'p> {
     pub(crate) when_tolerated: WhenTolerated,
     /// The labels that the pod's nodeSelector must name: the pool's own, and that of the model.
     pub(crate) labels: Vec<(&'p str, &'p str)>,
+    /// The priority class, where the pod names none.
+    pub(crate) priority_class_name: Option<&'p str>,
 }
 
 impl<'p> Terms<'p> {
@@ -54,7 +57,12 @@ impl<'p> Terms<'p> {
             let value = models.values.iter().find(|value| ***value == *named)?;
             Some((models.node_label.as_str(), value.as_str()))
         });
-        Self { taints: &pool.taints, when_tolerated, labels: own.chain(model).collect() }
+        Self {
+            taints: &pool.taints,
+            when_tolerated,
+            labels: own.chain(model).collect(),
+            priority_class_name: pool.priority_class_name.as_deref(),
+        }
     }
 }
 
@@ -65,6 +73,8 @@ pub(crate) struct Missing<'p> {
     pub(crate) taints: Vec<&'p Taint>,
     /// Labels that the nodeSelector does not mention.
     pub(crate) labels: Vec<(&'p str, &'p str)>,
+    /// The priority class.
+    pub(crate) priority_class_name: Option<&'p str>,
 }
 
 impl<'p> Missing<'p> {
@@ -78,11 +88,12 @@ impl<'p> Missing<'p> {
         Self {
             taints: terms.taints.iter().filter(|taint| !has(taint)).collect(),
             labels: terms.labels.iter().copied().filter(|(key, _)| spec.selects(key).is_none()).collect(),
+            priority_class_name: terms.priority_class_name.filter(|_| spec.priority_class_name.is_empty()),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.taints.is_empty() && self.labels.is_empty()
+        self.taints.is_empty() && self.labels.is_empty() && self.priority_class_name.is_none()
     }
 
     /// The patch that adds what is missing; `None` where nothing is.
@@ -100,6 +111,14 @@ impl<'p> Missing<'p> {
         } else if !self.labels.is_empty() {
             let map: Map<_, _> = labels.by_ref().map(|(key, value)| (key.to_owned(), value)).collect();
             operations.push(add(&["spec", "nodeSelector"], Value::Object(map)));
+        }
+        if let Some(name) = self.priority_class_name {
+            operations.push(add(&["spec", "priorityClassName"], name.into()));
+            // The in-tree Priority plugin has been here, wrote what a pod without a class gets, and comes again
+            // after this patch: then it refuses numbers and policies that are not those of the class.
+            for (written, field) in [(spec.priority, "priority"), (spec.preemption_policy, "preemptionPolicy")] {
+                operations.extend(written.map(|_| remove(&["spec", field])));
+            }
         }
         (!operations.is_empty()).then_some(Patch(operations))
     }
@@ -131,13 +150,17 @@ pub(crate) fn complete(terms: &Terms<'_>, spec: &PodSpec<'_>) -> Result<Option<P
     Ok(Some(patch))
 }
 
-fn add(path: &[&str], value: Value) -> PatchOperation {
+fn remove(path: &[&str]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
+}
+
+pub(super) fn add(path: &[&str], value: Value) -> PatchOperation {
     // From tokens, so that `/` and `~` in a label's key are escaped.
     PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
-/// The pod reduced to the two owned paths, verbatim. An RFC 6902 `add` reads nothing but the parent of
-/// what it adds, so what it does here it does to the whole object.
+/// The pod reduced to the owned paths, verbatim. An RFC 6902 `add` or `remove` reads nothing but the parent of
+/// what it adds or removes, so what it does here it does to the whole object.
 fn owned_paths(spec: &PodSpec<'_>) -> Result<Value, serde_json::Error> {
     let mut paths = Map::new();
     if let Some(tolerations) = &spec.tolerations {
@@ -145,6 +168,11 @@ fn owned_paths(spec: &PodSpec<'_>) -> Result<Value, serde_json::Error> {
     }
     if let Some(selector) = &spec.node_selector {
         paths.insert("nodeSelector".to_owned(), serde_json::from_str(selector.json.get())?);
+    }
+    for (key, json) in [("priority", spec.priority), ("preemptionPolicy", spec.preemption_policy)] {
+        if let Some(json) = json {
+            paths.insert(key.to_owned(), serde_json::from_str(json.get())?);
+        }
     }
     Ok(json!({ "spec": paths }))
 }

@@ -47,9 +47,15 @@ object! {
         /// `None` where absent or null: a patch must then add the map itself.
         pub node_selector: Option<Verbatim<'a, StringMap<'a>>> = "nodeSelector",
         /// Node affinity; the rest of the affinity is unread.
-        pub affinity: Affinity<'a> = "affinity",
+        pub affinity: Option<Verbatim<'a, Affinity<'a>>> = "affinity",
         /// Set before scheduling only by who bypasses the scheduler, and by kubelets for mirror pods.
         pub node_name: Text<'a> = "nodeName",
+        /// The name of the pod's priority class.
+        pub priority_class_name: Text<'a> = "priorityClassName",
+        /// What the API server's Priority plugin made of the class, or of its absence.
+        pub priority: Option<&'a RawValue> = "priority",
+        /// The same.
+        pub preemption_policy: Option<&'a RawValue> = "preemptionPolicy",
         /// Containers that name extended resources.
         pub containers: Containers<'a> = "containers",
         /// Init containers and sidecars that name extended resources.
@@ -62,6 +68,14 @@ impl<'a> PodSpec<'a> {
     #[must_use]
     pub fn tolerations(&self) -> &[Toleration<'a>] {
         self.tolerations.as_ref().map(|list| &*list.value).unwrap_or_default()
+    }
+
+    /// The required node selector terms, of which a node must meet one; `None` where nothing is
+    /// required.
+    #[must_use]
+    pub fn required_terms(&self) -> Option<&[NodeSelectorTerm<'a>]> {
+        let required = self.affinity.as_ref()?.value.node_affinity.required.as_ref()?;
+        Some(&required.node_selector_terms)
     }
 
     /// The value that the nodeSelector wants for a label.
@@ -173,15 +187,6 @@ object! {
 object! {
     struct RequiredNodeAffinity<'a> as "a node selector" {
         node_selector_terms: List<NodeSelectorTerm<'a>, 1_000> = "nodeSelectorTerms",
-    }
-}
-
-impl<'a> Affinity<'a> {
-    /// The required node selector terms, of which a node must meet one; `None` where nothing is
-    /// required.
-    #[must_use]
-    pub fn required_terms(&self) -> Option<&[NodeSelectorTerm<'a>]> {
-        self.node_affinity.required.as_ref().map(|required| &*required.node_selector_terms)
     }
 }
 

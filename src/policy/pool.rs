@@ -23,6 +23,8 @@ pub struct Pool {
     pub namespaces: Allowlist,
     /// How a pod names a model of GPU.
     pub models: Option<Models>,
+    /// The priority class of GPU pods that name none.
+    pub priority_class_name: Option<String>,
 }
 
 /// How a pod names a model of GPU, and the label by which nodes carry it.

@@ -1,20 +1,25 @@
-//! A patch that only adds, as the lines it adds.
+//! A patch, as the lines it adds and takes out.
 
 use std::fmt::Write as _;
 
 use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
-/// One line for each value that the patch adds to the object: `spec.tolerations[0]: {key: dedicated}`.
+/// One line for each value that the patch adds to the object, such as `spec.tolerations[0]: {key: dedicated}`, and for
+/// each that it takes out.
 #[must_use]
 pub fn added(object: &Value, patch: &Patch) -> Vec<String> {
     let mut lines = Vec::new();
     let mut appended = 0;
     for operation in &patch.0 {
-        let PatchOperation::Add(add) = operation else { continue };
+        let (path, value) = match operation {
+            PatchOperation::Add(add) => (&add.path, Some(&add.value)),
+            PatchOperation::Remove(remove) => (&remove.path, None),
+            _ => continue,
+        };
         let mut field = String::new();
         let mut parent = Some(object);
-        for token in add.path.tokens() {
+        for token in path.tokens() {
             let token = token.decoded();
             let list = parent.and_then(Value::as_array);
             match (list, &*token) {
@@ -29,7 +34,10 @@ pub fn added(object: &Value, patch: &Patch) -> Vec<String> {
             }
             parent = parent.and_then(|parent| parent.get(&*token));
         }
-        spell_out(&field, &add.value, &mut lines);
+        match value {
+            Some(value) => spell_out(&field, value, &mut lines),
+            None => lines.push(format!("{field}: left out")),
+        }
     }
     lines
 }

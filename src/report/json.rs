@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Given, Review, Verdict};
+use crate::policy::Purpose;
 
 /// The version of the form.
 const VERSION: &str = "gpufence.io/review/v1";
@@ -32,8 +33,13 @@ fn object(verdict: &Verdict) -> Value {
             "message": finding.text(),
         })
     });
-    let injection = verdict.injection.as_ref().map(|Given { pool, patch, enforced, to_pods, .. }| {
-        json!({ "pool": pool, "patch": patch, "enforced": enforced, "toPods": to_pods })
+    let injection = verdict.injection.as_ref().map(|Given { purpose, patch, enforced, to_pods, .. }| {
+        let mut injection = json!({ "patch": patch, "enforced": enforced, "toPods": to_pods });
+        match purpose {
+            Purpose::Complete(pool) => injection["pool"] = pool.as_str().into(),
+            Purpose::Fence(labels) => injection["offNodesWith"] = labels.clone().into(),
+        }
+        injection
     });
     let exemptions = verdict.exempted.iter().map(|exempted| {
         let rules: Vec<_> = exempted.rules.iter().map(|rule| rule.id()).collect();

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::policy::{Exempted, Fault, Finding, Mode};
+use crate::policy::{Exempted, Fault, Finding, Mode, Purpose};
 
 /// The verdict on one object.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ pub struct Verdict {
 /// What is injected.
 #[derive(Debug)]
 pub struct Given {
-    /// The pool's name.
-    pub pool: String,
+    /// What it is for.
+    pub purpose: Purpose,
     /// The patch.
     pub patch: Patch,
     /// One line for each thing that is added.

@@ -67,7 +67,7 @@ fn write_verdict(text: &mut String, verdict: &Verdict) {
     if let Some(given) = &verdict.injection {
         let word = if given.enforced { "inject" } else { "would inject" };
         let whom = if given.to_pods { " into its pods" } else { "" };
-        let _ = writeln!(text, "  {word}{whom}: pool {}", given.pool);
+        let _ = writeln!(text, "  {word}{whom}: {}", given.purpose);
         for line in &given.added {
             let _ = writeln!(text, "    + {}", visible(line));
         }

@@ -145,7 +145,7 @@ fn entries(decision: &Decision, patch: Option<&str>) -> Vec<Entry> {
     }
     if let (Some(injection), Some(patch)) = (&decision.injection, patch) {
         let action = if injection.enforced { "inject" } else { "would-inject" };
-        let message = format!("pool {}: {patch}", injection.pool);
+        let message = format!("{}: {patch}", injection.purpose);
         entries.push(Entry { rule: "injection", action, message });
     }
     for exempted in &decision.exempted {

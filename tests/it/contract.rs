@@ -94,7 +94,7 @@ fn unknown_keys_are_refused_at_every_level() {
         ),
         (
             "injection: {whentolerated: skip}",
-            "injection.whentolerated: found the unknown key whentolerated; valid is one of whenTolerated",
+            "injection.whentolerated: found the unknown key whentolerated; valid is one of whenTolerated, fenceOrdinary",
         ),
         (
             "identities: {kubelet: x}",
@@ -113,7 +113,7 @@ fn unknown_keys_are_refused_at_every_level() {
         (
             pool(&json!({"labels": {}})),
             "pools[0].labels: found the unknown key labels; valid is one of name, resources, taints, nodeSelector, \
-             namespaces, models",
+             namespaces, models, priorityClassName",
         ),
         (
             pool(&json!({"taints": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]})),
@@ -157,7 +157,7 @@ fn wrong_types_are_refused_and_nothing_is_coerced() {
         ("pools: nvidia", "pools: found \"nvidia\"; valid is a list"),
         (
             "pools: [nvidia]",
-            "pools[0]: found \"nvidia\"; valid is a map with the keys name, resources, taints, nodeSelector, namespaces, models",
+            "pools[0]: found \"nvidia\"; valid is a map with the keys name, resources, taints, nodeSelector, namespaces, models, priorityClassName",
         ),
         ("exemptions: x", "exemptions: found \"x\"; valid is a list"),
         (
@@ -817,7 +817,7 @@ fn what_is_printed_loads_as_the_same_contract() {
         ],
         "rules": Rule::ALL.iter().map(|rule| (rule.id().to_owned(), json!("off"))).collect::<Map<_, _>>(),
         "templates": "off",
-        "injection": {"whenTolerated": "skip"},
+        "injection": {"whenTolerated": "skip", "fenceOrdinary": []},
         "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"], "jobController": ["c"], "schedulers": ["volcano"]},
         "nodes": {"whenUnknown": "deny"},
         "rollout": [

@@ -33,6 +33,8 @@ mod match_conditions;
 mod messages;
 /// Decisions that depend on the labels of namespaces, known, unknown and looked up.
 mod namespace_labels;
+/// Pods that somebody puts onto a node past the scheduler.
+mod node_name;
 /// Objects from the wild, judged as the API server would.
 mod objects;
 /// Decisions that no recorded object shows.
@@ -45,6 +47,8 @@ mod quantities;
 mod reload;
 /// A replica that is replaced while it is called.
 mod replacement;
+/// What the contract can add beside the taint.
+mod second_lines;
 /// Signals, the drain, and certificate files that change.
 mod shutdown;
 /// What several topics share.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use gpufence::policy::{
     DAEMON_SET_CONTROLLER, Decision, Exempted, Facts, Kind, MIRROR_ANNOTATION, Mode, NamespaceLabels, NoFacts, Phase,
-    Policy, Rule,
+    Policy, Purpose, Rule,
 };
 use serde_json::{Value, json};
 
@@ -55,7 +55,10 @@ impl<'a> Trial<'a> {
 
     /// The pool from which the pod is completed.
     fn pool(&self, pod: &Value) -> Option<String> {
-        self.decide(Phase::Mutating, Kind::Pod, pod).injection.map(|injection| injection.pool)
+        self.decide(Phase::Mutating, Kind::Pod, pod).injection.map(|injection| match injection.purpose {
+            Purpose::Complete(pool) => pool,
+            Purpose::Fence(_) => unreachable!("nothing is fenced"),
+        })
     }
 
     fn exempted(&self, pod: &Value) -> Option<Exempted> {

@@ -18,9 +18,10 @@ fn operator(case: &Case<'_, '_>) -> Option<Violation> {
     let closed = case.policy.pools_where(|_| true).without(case.passed).without(case.allowed);
     closed.iter().find_map(|index| {
         let pool = &case.policy.pools[index];
-        let may_pass =
-            |toleration: &Toleration<'_>, taint: &Taint| toleration.tolerates(taint) || is_puzzle(toleration, taint);
-        if !pool.taints.iter().all(|taint| tolerations.iter().any(|own| may_pass(own, taint))) {
+        let may_pass = |taint: &Taint| {
+            case.given().contains(taint) || tolerations.iter().any(|own| own.tolerates(taint) || is_puzzle(own, taint))
+        };
+        if !pool.taints.iter().all(may_pass) {
             return None;
         }
         let (place, taint) = tolerations.iter().enumerate().find_map(|(place, toleration)| {

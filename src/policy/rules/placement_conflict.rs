@@ -97,7 +97,7 @@ fn selector<'a>(
 }
 
 fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -> Option<Violation> {
-    let alternatives = case.object.pod.spec.affinity.required_terms()?;
+    let alternatives = case.object.pod.spec.required_terms()?;
     // An empty list is refused by the API server; it shuts out nothing that is known.
     let excluding = alternatives.iter().map(|term| excluding(term, terms)).collect::<Option<Vec<_>>>()?;
     let (expression, value) = excluding.first()?;

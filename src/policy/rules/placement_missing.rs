@@ -14,7 +14,8 @@ pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>)
         return;
     }
     let pool = &case.policy.pools[index];
-    let Missing { taints, labels } = Missing::of(&case.terms(pool), &case.object.pod.spec);
+    // A pod runs without its priority class as well.
+    let Missing { taints, labels, .. } = Missing::of(&case.terms(pool), &case.object.pod.spec);
     let mut missing: Vec<_> = taints.iter().map(|taint| format!("the toleration of {taint}")).collect();
     missing.extend(labels.iter().map(|(key, value)| format!("the nodeSelector {key}={value}")));
     if missing.is_empty() {
