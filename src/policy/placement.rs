@@ -169,6 +169,7 @@ fn owned_paths(spec: &PodSpec<'_>) -> Result<Value, serde_json::Error> {
     if let Some(selector) = &spec.node_selector {
         paths.insert("nodeSelector".to_owned(), serde_json::from_str(selector.json.get())?);
     }
+    paths.insert("priorityClassName".to_owned(), (&*spec.priority_class_name).into());
     for (key, json) in [("priority", spec.priority), ("preemptionPolicy", spec.preemption_policy)] {
         if let Some(json) = json {
             paths.insert(key.to_owned(), serde_json::from_str(json.get())?);

@@ -229,6 +229,7 @@ pub fn collection(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap().to_lowercase();
     let resource = match kind.strip_suffix('y') {
         Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => format!("{kind}es"),
         None => format!("{kind}s"),
     };
     format!("/{root}/{version}{namespace}/{resource}")

@@ -59,6 +59,12 @@ impl Contract {
         self
     }
 
+    /// The same with another value for a key of its pool.
+    pub fn with_pool(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.0["pools"][0][key] = value.into();
+        self
+    }
+
     /// As YAML, which JSON is.
     pub fn text(&self) -> String {
         self.0.to_string()

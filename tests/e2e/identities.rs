@@ -27,7 +27,7 @@ fn daemon_set(name: &str, namespace: &str) -> Value {
 }
 
 /// A pod as the DaemonSet controller writes it: pinned to a node by its name.
-fn daemon_pod(name: &str, owner: &Value) -> Pod {
+pub fn daemon_pod(name: &str, owner: &Value) -> Pod {
     let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]);
     let affinity = json!({"nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},

@@ -55,6 +55,8 @@ mod placement;
 mod registration;
 /// Other mutating webhooks before and after ours.
 mod reinvocation;
+/// What the contract adds beside the taint.
+mod second_lines;
 /// What is done to a pod by other doors than the pod itself.
 mod subresources;
 /// What carries the template of a pod.

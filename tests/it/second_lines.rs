@@ -164,6 +164,7 @@ fn gpu_pods_without_a_priority_class_are_given_the_pools() {
     assert_eq!(after["spec"]["priorityClassName"], "gpu-batch");
     let own = json!({"priorityClassName": "own", "priority": 7, "preemptionPolicy": "Never"});
     let after = patched(&policy, "ml-team", &gpu_pod(&own));
+    assert_eq!(after["spec"]["nodeSelector"], json!({"accelerator": "nvidia"}));
     for field in ["priorityClassName", "priority", "preemptionPolicy"] {
         assert_eq!(after["spec"][field], own[field]);
     }
