@@ -5,6 +5,7 @@
 //! lists every fault with its key's path and origin. The raw tree cannot decide anything; the
 //! [`Policy`] in a [`Contract`] cannot be invalid.
 
+mod choice;
 mod exemption;
 mod layer;
 mod print;

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{Contract, TlsSource};
 use crate::policy::{
-    Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Models, Owner, Patterns,
-    Policy, Pool, Rollout, Rule, Taint,
+    Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Markers, Models, Owner,
+    Patterns, Policy, Pool, Rollout, Rule, Selection, Taint,
 };
 
 #[derive(Serialize)]
@@ -17,6 +17,8 @@ pub(super) struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     contact: Option<&'a str>,
     pools: Vec<PrintedPool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selection: Option<PrintedSelection<'a>>,
     exemptions: Vec<PrintedExemption<'a>>,
     rules: Rules,
     templates: &'static str,
@@ -41,6 +43,8 @@ struct PrintedPool<'a> {
     models: Option<PrintedModels<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     priority_class_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    markers: Option<PrintedMarkers<'a>>,
 }
 
 #[derive(Serialize)]
@@ -81,6 +85,22 @@ struct PrintedModels<'a> {
     annotation: &'a str,
     node_label: &'a str,
     values: &'a [String],
+}
+
+#[derive(Serialize)]
+struct PrintedMarkers<'a> {
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    claims: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    annotations: &'a [String],
+}
+
+#[derive(Serialize)]
+struct PrintedSelection<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotation: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -207,6 +227,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             mode: policy.mode.as_str(),
             contact: policy.contact.as_deref(),
             pools: policy.pools.iter().map(PrintedPool::from).collect(),
+            selection: PrintedSelection::of(&policy.selection),
             exemptions: exemptions.collect(),
             rules: Rules(policy.rules),
             templates: policy.templates.as_str(),
@@ -269,7 +290,22 @@ impl<'a> From<&'a Pool> for PrintedPool<'a> {
                 values,
             }),
             priority_class_name: pool.priority_class_name.as_deref(),
+            markers: PrintedMarkers::of(&pool.markers),
         }
+    }
+}
+
+impl<'a> PrintedMarkers<'a> {
+    fn of(markers: &'a Markers) -> Option<Self> {
+        let Markers { claims, annotations } = markers;
+        (!markers.is_empty()).then(|| Self { claims: claims.written(), annotations })
+    }
+}
+
+impl<'a> PrintedSelection<'a> {
+    fn of(Selection { annotation, label }: &'a Selection) -> Option<Self> {
+        let given = annotation.is_some() || label.is_some();
+        given.then_some(Self { annotation: annotation.as_deref(), label: label.as_deref() })
     }
 }
 

@@ -7,16 +7,17 @@ use std::time::Duration;
 use config::Value;
 
 use super::reader::{Fault, Faults, Node, Table};
-use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, exemption, syntax};
+use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, choice, exemption, syntax};
 use crate::policy::{
     Action, Allowlist, Controller, Effect, Identities, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
     Patterns, Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
 };
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "mode",
     "contact",
     "pools",
+    "selection",
     "exemptions",
     "rules",
     "templates",
@@ -51,6 +52,10 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
     let pools = root.require("pools", "a list of pools").map(|node| pools(&node));
     // Of pools that are at fault it is not known which an exemption may name.
     let sound = pools.as_deref().filter(|_| root.faults() == before);
+    let selection = root.get("selection").map(|node| choice::selection(&node)).unwrap_or_default();
+    if let Some(pools) = sound {
+        choice::hold_apart(root, pools, &selection);
+    }
     let identities = root.get("identities").map(|node| identities(&node)).unwrap_or_default();
     let exemptions = root.get("exemptions").map(|node| exemption::read(&node, sound, &identities)).unwrap_or_default();
     let rules = root.get("rules").map(|node| rules(&node));
@@ -67,6 +72,7 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         mode: mode?,
         rollout,
         pools: pools?,
+        selection,
         exemptions,
         rules: rules.unwrap_or_else(|| Rule::ALL.map(Rule::default_action)),
         templates: templates?,
@@ -102,11 +108,19 @@ fn pools(node: &Node<'_>) -> Vec<Pool> {
 }
 
 fn pool(node: &Node<'_>) -> Option<Pool> {
-    let table =
-        node.table(&["name", "resources", "taints", "nodeSelector", "namespaces", "models", "priorityClassName"])?;
+    let table = node.table(&[
+        "name",
+        "resources",
+        "taints",
+        "nodeSelector",
+        "namespaces",
+        "models",
+        "priorityClassName",
+        "markers",
+    ])?;
     let name = table.require("name", "the pool's name").and_then(|node| node.checked(syntax::dns_label));
     let resources = table
-        .require("resources", "a list of extended resources")
+        .require("resources", choice::resources_of(&table))
         .map(|node| patterns(&node, node.full_list("at least one extended resource"), syntax::resource_pattern));
     let taints = table.require("taints", "a list of taints").map(|node| taints(&node));
     let node_selector = table.require("nodeSelector", "the label of the pool's nodes").map(|node| {
@@ -119,6 +133,7 @@ fn pool(node: &Node<'_>) -> Option<Pool> {
     let namespaces = table.get("namespaces").map(|node| allowlist(&node)).unwrap_or_default();
     let models = table.get("models").map(|node| models(&node));
     let priority_class_name = table.get("priorityClassName").map(|node| node.checked(syntax::object_name));
+    let markers = choice::markers(&table);
     if let (Some(Some(models)), Some(labels)) = (&models, &node_selector)
         && labels.contains_key(&models.node_label)
     {
@@ -135,6 +150,7 @@ fn pool(node: &Node<'_>) -> Option<Pool> {
         namespaces,
         models: models.flatten(),
         priority_class_name: priority_class_name.flatten(),
+        markers,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Match conditions: which objects the API server need not ask about, as CEL that it evaluates itself.
 //!
 //! An object is asked about where it tolerates a key of a pool's taints, tolerates every key, names a
-//! resource of a pool, or is put onto a node past the scheduler; and on an update only where something changed
+//! resource of a pool or carries a marker of one, or is put onto a node past the scheduler; and on an update only where something changed
 //! on which a decision depends. All else the policy lets pass untouched and silent, so it need not come here at all: most pods of a cluster wait
 //! for nobody, and go on being made while gpufence is away.
 //!
@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::policy::{Action, Policy, Rule, is_glob};
+use crate::policy::{Action, Policy, Rule, Selection, is_glob};
 
 /// A match condition of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,16 +37,23 @@ pub fn of_pod_mutation(policy: &Policy) -> Vec<MatchCondition> {
 #[must_use]
 pub fn of_pod_validation(policy: &Policy) -> Vec<MatchCondition> {
     let mut new = vec!["oldObject == null".to_owned(), "object.spec != oldObject.spec".to_owned()];
-    let annotations: BTreeSet<_> =
-        policy.pools().iter().filter_map(|pool| Some(pool.models.as_ref()?.annotation.as_str())).collect();
-    new.extend(annotations.into_iter().map(|annotation| {
-        let model = |object: &str| format!("{object}.metadata.?annotations[?{}].orValue('')", literal(annotation));
-        format!("{} !=\n  {}", model("object"), model("oldObject"))
+    new.extend(read_metadata(policy).into_iter().map(|(list, key)| {
+        let value = |object: &str| format!("{object}.metadata.?{list}[?{}].orValue('')", literal(key));
+        format!("{} !=\n  {}", value("object"), value("oldObject"))
     }));
     vec![
         MatchCondition { name: REACHES, expression: concerns("object", "oldObject == null && ", policy) },
         MatchCondition { name: "is-new-or-changed", expression: new.join(" ||\n") },
     ]
+}
+
+/// The annotations and labels of a pod on which a decision depends.
+fn read_metadata(policy: &Policy) -> BTreeSet<(&'static str, &str)> {
+    let models = policy.pools().iter().filter_map(|pool| Some(&pool.models.as_ref()?.annotation));
+    let markers = policy.pools().iter().flat_map(|pool| &pool.markers.annotations);
+    let Selection { annotation, label } = policy.selection();
+    let annotations = models.chain(markers).chain(annotation).map(|key| ("annotations", key.as_str()));
+    annotations.chain(label.as_deref().map(|key| ("labels", key))).collect()
 }
 
 /// For the hook that judges workload templates, whose pods lie at one of three places.
@@ -96,9 +103,27 @@ fn tolerates(pod: &str, policy: &Policy) -> String {
     format!("{pod}.?spec.?tolerations.orValue([]).exists(toleration, toleration.?key.orValue('') in {})", list(keys))
 }
 
+/// Whether a pod could request a GPU of a pool, by a resource or by a marker.
+fn requests(pod: &str, policy: &Policy) -> String {
+    let mut ways = vec![names_a_resource(pod, policy)];
+    let markers = || policy.pools().iter().map(|pool| &pool.markers);
+    // By which name is looked at by us: few pods have claims.
+    if markers().any(|markers| !markers.claims.written().is_empty()) {
+        ways.push(format!("{pod}.?spec.?resourceClaims.orValue([]) != []"));
+    }
+    let annotations: BTreeSet<_> = markers().flat_map(|markers| &markers.annotations).map(String::as_str).collect();
+    if !annotations.is_empty() {
+        ways.push(format!(
+            "{}.exists(marker, marker in {pod}.?metadata.?annotations.orValue({{}}))",
+            list(annotations)
+        ));
+    }
+    ways.join(" ||\n")
+}
+
 /// Whether a container names a resource of a pool. How much of it is not looked at: what is no quantity is
 /// reported as well.
-fn requests(pod: &str, policy: &Policy) -> String {
+fn names_a_resource(pod: &str, policy: &Policy) -> String {
     let patterns = policy.pools().iter().flat_map(|pool| pool.resources.written());
     let (globs, names): (BTreeSet<_>, BTreeSet<_>) = patterns.map(String::as_str).partition(|pattern| is_glob(pattern));
     let mut tests = Vec::new();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, MatchCondition};
 use super::{FailurePolicy, Options, Plan, Tls, cluster_object, names, with};
-use crate::policy::{Action, Kind, Rule};
+use crate::policy::{Action, Kind};
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
 
@@ -36,7 +36,7 @@ pub(super) fn both(plan: &Plan<'_>) -> [Value; 2] {
             conditions: conditions::of_template_validation(policy),
         });
     }
-    if policy.action(Rule::NodeNameBypass) > Action::Off {
+    if policy.judges_bindings() {
         validating.push(Hook {
             name: names::BINDINGS_VALIDATE_HOOK,
             path: validate,

@@ -125,6 +125,24 @@ impl<'a> RawMap<'a> {
     }
 }
 
+/// A map that is kept as it stands and read only where somebody asks, such as labels.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unread<'a>(Option<&'a RawValue>);
+
+impl<'a> Unread<'a> {
+    /// What it holds; nothing where it is absent or no map.
+    #[must_use]
+    pub fn read(self) -> RawMap<'a> {
+        self.0.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|raw| Self(Some(raw)))
+    }
+}
+
 /// Resources named `vendor/resource`, with their quantities unread. Native ones (cpu, memory,
 /// hugepages) are passed over: a pool's resources always have a vendor.
 #[derive(Debug, Clone, Default)]

@@ -6,6 +6,8 @@
 //! [`Decision`]; what it could not read comes back as data in it.
 
 mod allowlist;
+mod ask;
+mod choice;
 mod decision;
 mod exemption;
 mod facts;
@@ -23,21 +25,27 @@ mod toleration;
 mod workload;
 
 pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
+pub use ask::Markers;
+pub use choice::{Asked, Selection};
 pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Purpose, Rule};
 pub use exemption::{Exemption, Expiry, Lapsed, MIRROR_POD, Owner};
 pub use facts::{At, Facts, NamespaceLabels, NoFacts, Node, NodeFact};
 pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
-pub use json::{List, RawMap, StringMap, Text};
+pub use json::{List, RawMap, StringMap, Text, Unread};
 pub(crate) use json::{object, visible, without_position};
 pub use placement::WhenTolerated;
-pub use pod::{MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec};
-pub use pool::{Asked, Models, Pool, PoolSet};
+pub use pod::{
+    MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec, ResourceClaim,
+};
+pub use pool::{Models, Pool, PoolSet};
 pub use quantity::{NotAQuantity, Quantity};
 pub use rollout::{InForce, Rollout};
 pub use subject::{Operation, Phase, Requester, Subject};
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
 
+use ask::Ask;
+use choice::Choice;
 use exemption::Standing;
 use json::Excerpt;
 use placement::Terms;
@@ -52,6 +60,8 @@ pub struct Policy {
     pub(crate) mode: Mode,
     pub(crate) rollout: Vec<Rollout>,
     pub(crate) pools: Vec<Pool>,
+    /// How a pod names a pool.
+    pub(crate) selection: Selection,
     pub(crate) exemptions: Vec<Exemption>,
     /// By the rule's place in [`Rule::ALL`].
     pub(crate) rules: [Action; Rule::ALL.len()],
@@ -77,6 +87,20 @@ impl Policy {
     #[must_use]
     pub fn pools(&self) -> &[Pool] {
         &self.pools
+    }
+
+    /// How a pod names a pool.
+    #[must_use]
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Whether a Binding can break a rule: by where it puts a pod, or by the annotations that it gives it.
+    #[must_use]
+    pub fn judges_bindings(&self) -> bool {
+        let has_markers = || self.pools.iter().any(|pool| !pool.markers.annotations.is_empty());
+        self.action(Rule::NodeNameBypass) > Action::Off
+            || (self.action(Rule::GpuRequestOutsideAllowlist) > Action::Off && has_markers())
     }
 
     /// What a rule does, before any ceiling.
@@ -136,14 +160,10 @@ impl Policy {
 
     fn decide_injection(&self, case: &Case<'_, '_>, facts: &dyn Facts, decision: &mut Decision) {
         let (Operation::Create, Kind::Pod) = (case.subject.operation, case.object.kind) else { return };
-        let index = match case.asked {
-            Asked::One(index) => index,
-            Asked::Nothing => return self.decide_fence(case, facts, decision),
-            Asked::Several(_) => return,
-        };
-        if !case.allowed.contains(index) {
-            return;
+        if case.asked == Asked::Nothing {
+            return self.decide_fence(case, facts, decision);
         }
+        let Some(index) = case.clear() else { return };
         let pool = &self.pools[index];
         match placement::complete(&case.terms(pool), &case.object.pod.spec) {
             Ok(None) => {}
@@ -239,7 +259,7 @@ impl Policy {
             return Placed::Freely;
         }
         let Subject { requester, .. } = subject;
-        let is_scheduler = || self.identities.schedulers().iter().any(|name| name == requester.username);
+        let is_scheduler = || self.is_scheduler(subject);
         let may_place = match object.kind {
             Kind::Pod => {
                 requester.is_node(node)
@@ -260,6 +280,11 @@ impl Policy {
             NodeFact::Absent => Placed::Nowhere { node },
             NodeFact::Unknown => Placed::Unknown { node },
         }
+    }
+
+    /// Whether a scheduler of the contract asks.
+    fn is_scheduler(&self, subject: &Subject<'_>) -> bool {
+        self.identities.schedulers().iter().any(|name| name == subject.requester.username)
     }
 
     /// The pools of which something holds.
@@ -301,8 +326,10 @@ struct Case<'a, 'p> {
     facts: &'a dyn Facts,
     /// The pools whose taints the pod's tolerations pass.
     passed: PoolSet,
-    /// The pools whose resources the pod requests.
+    /// The pool whose GPUs the pod requests.
     asked: Asked,
+    /// What that pool was chosen from.
+    choice: Choice,
     /// The pools that the namespace may use. Empty for a pod that neither passes nor asks.
     allowed: PoolSet,
     /// The pools of which it is not known whether the namespace may use them, as far as that matters.
@@ -325,6 +352,7 @@ impl<'a, 'p> Case<'a, 'p> {
             facts,
             passed: passed(&[]),
             asked: Asked::Nothing,
+            choice: Choice::default(),
             allowed: PoolSet::default(),
             unknown: PoolSet::default(),
             placed,
@@ -341,7 +369,8 @@ impl<'a, 'p> Case<'a, 'p> {
                 Membership::Outside => {}
             }
         }
-        case.asked = Asked::resolve(&policy.pools, &candidates, spec, case.allowed);
+        (case.asked, case.choice) =
+            Choice::among(&policy.pools, &candidates, &policy.selection, &object.pod, case.allowed);
         // Such a pod is completed before it is stored. It is judged as it will be, so that audit mode and
         // templates, where nothing is injected, foretell what enforcement finds.
         let given = case.given();
@@ -377,25 +406,34 @@ impl<'a, 'p> Case<'a, 'p> {
 
     /// The taints for which the pod is given tolerations.
     fn given(&self) -> &'p [Taint] {
+        self.clear().map_or(&[], |index| &self.policy.pools[index].taints)
+    }
+
+    /// The pool from which the pod is completed: one that its namespace may use, where it is clear which it means.
+    fn clear(&self) -> Option<usize> {
         match self.asked {
-            Asked::One(index) if self.allowed.contains(index) => &self.policy.pools[index].taints,
-            _ => &[],
+            Asked::One(index) if self.allowed.contains(index) && self.choice.torn.is_empty() => Some(index),
+            _ => None,
         }
     }
 
-    /// For each resource of a pool that a container requests, the pools that offer it.
+    /// For each GPU request of the pod, the pools that it concerns.
     fn candidates(&mut self) -> Vec<PoolSet> {
         let mut candidates = Vec::new();
-        for mention in self.object.pod.spec.extended_resources() {
-            let pools = self.policy.pools_where(|pool| pool.resources.matches(mention.name));
+        // A scheduler that shares GPUs out by annotation writes it as it binds the pod.
+        if self.object.kind == Kind::Binding && self.policy.is_scheduler(self.subject) {
+            return candidates;
+        }
+        for ask in Ask::all(&self.object.pod, &self.policy.pools) {
+            let pools = self.policy.pools_where(|pool| ask.concerns(pool));
             if pools.is_empty() {
                 continue;
             }
-            match mention.quantity() {
-                Ok(quantity) if quantity.is_positive() => candidates.push(pools),
+            match ask.is_request() {
+                Ok(true) => candidates.push(pools),
                 Err(error) if self.faults.len() < FAULTS => self.faults.push(Fault {
-                    field: subject::Field(self.object, mention).to_string(),
-                    message: format!("is {}: {error}", Excerpt(mention.json.get())),
+                    message: format!("is {}: {error}", Excerpt(ask.written())),
+                    field: subject::Field(self.object, ask).to_string(),
                 }),
                 _ => {}
             }

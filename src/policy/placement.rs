@@ -51,19 +51,24 @@ pub(crate) struct Terms<'p> {
 impl<'p> Terms<'p> {
     /// The terms of a pool, with the label of the model that the pod names.
     pub(crate) fn of(pool: &'p Pool, pod: &Pod<'_>, when_tolerated: WhenTolerated) -> Self {
-        let own = pool.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let model = pool.models.as_ref().and_then(|models| {
-            let named = models.named(pod)?;
-            let value = models.values.iter().find(|value| ***value == *named)?;
-            Some((models.node_label.as_str(), value.as_str()))
-        });
         Self {
             taints: &pool.taints,
             when_tolerated,
-            labels: own.chain(model).collect(),
+            labels: labels(pool, pod),
             priority_class_name: pool.priority_class_name.as_deref(),
         }
     }
+}
+
+/// The labels of a pool for one pod: its own, and that of the model that the pod names.
+pub(crate) fn labels<'p>(pool: &'p Pool, pod: &Pod<'_>) -> Vec<(&'p str, &'p str)> {
+    let own = pool.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let model = pool.models.as_ref().and_then(|models| {
+        let named = models.named(pod)?;
+        let value = models.values.iter().find(|value| ***value == *named)?;
+        Some((models.node_label.as_str(), value.as_str()))
+    });
+    own.chain(model).collect()
 }
 
 /// What a pod lacks of its pool's terms.

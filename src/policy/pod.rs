@@ -6,7 +6,9 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::json::{Excerpt, ExtendedResources, List, MOST, RawMap, StringMap, Text, Verbatim, object, within_bounds};
+use super::json::{
+    Excerpt, ExtendedResources, List, MOST, RawMap, StringMap, Text, Unread, Verbatim, object, within_bounds,
+};
 use super::quantity::{NotAQuantity, Quantity};
 use super::toleration::Toleration;
 
@@ -34,6 +36,8 @@ object! {
         pub generate_name: Text<'a> = "generateName",
         /// Annotations, their values unread.
         pub annotations: RawMap<'a> = "annotations",
+        /// Labels, which few contracts read.
+        pub labels: Unread<'a> = "labels",
         /// The owner that controls the object. A claim, not a proof.
         pub controller: Controller<'a> = "ownerReferences",
     }
@@ -60,6 +64,18 @@ object! {
         pub containers: Containers<'a> = "containers",
         /// Init containers and sidecars that name extended resources.
         pub init_containers: Containers<'a> = "initContainers",
+        /// Claims on devices.
+        pub resource_claims: List<ResourceClaim<'a>> = "resourceClaims",
+    }
+}
+
+object! {
+    /// A claim on devices, which names either a claim or the template of one.
+    pub struct ResourceClaim<'a> as "a resource claim" {
+        /// The name of a ResourceClaim.
+        pub resource_claim_name: Text<'a> = "resourceClaimName",
+        /// The name of a ResourceClaimTemplate.
+        pub resource_claim_template_name: Text<'a> = "resourceClaimTemplateName",
     }
 }
 

@@ -1,11 +1,12 @@
-//! Pools of GPU nodes, and which of them a pod means.
+//! Pools of GPU nodes.
 
 use std::collections::BTreeMap;
 
 use super::allowlist::{Allowlist, Patterns};
+use super::ask::Markers;
 use super::facts::Node;
 use super::json::Text;
-use super::pod::{Pod, PodSpec};
+use super::pod::Pod;
 use super::toleration::{Taint, Toleration};
 
 /// A pool of GPU nodes: what its nodes offer, how they are fenced, and who may come.
@@ -25,6 +26,8 @@ pub struct Pool {
     pub models: Option<Models>,
     /// The priority class of GPU pods that name none.
     pub priority_class_name: Option<String>,
+    /// What requests a GPU of it beside its resources.
+    pub markers: Markers,
 }
 
 /// How a pod names a model of GPU, and the label by which nodes carry it.
@@ -43,6 +46,11 @@ impl Models {
     pub(crate) fn named<'a>(&self, pod: &Pod<'a>) -> Option<Text<'a>> {
         pod.metadata.annotations.string(&self.annotation).filter(|named| !named.is_empty())
     }
+
+    /// Whether there is a model of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values.iter().any(|value| value == name)
+    }
 }
 
 impl Pool {
@@ -58,6 +66,12 @@ impl Pool {
     #[must_use]
     pub fn labels(&self, node: &Node) -> bool {
         self.node_selector.iter().all(|(key, value)| node.label(key) == Some(value))
+    }
+
+    /// Whether its labels are those of the other and more.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.node_selector.len() > other.node_selector.len()
+            && other.node_selector.iter().all(|(key, value)| self.node_selector.get(key) == Some(value))
     }
 
     /// The pools of a node: those whose labels it carries, and where there is none those of which it carries a
@@ -103,6 +117,12 @@ impl PoolSet {
         self.0 == 0
     }
 
+    /// Whether there is one pool in it and no other.
+    #[must_use]
+    pub fn is_one(self) -> bool {
+        self.0.is_power_of_two()
+    }
+
     /// The pools in both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -132,54 +152,5 @@ impl FromIterator<usize> for PoolSet {
         let mut set = Self::default();
         indexes.into_iter().for_each(|index| set.insert(index));
         set
-    }
-}
-
-/// The pools that a pod's GPU requests mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// It requests no pool's resource.
-    Nothing,
-    /// One pool offers all that it requests.
-    One(usize),
-    /// No single pool does.
-    Several(PoolSet),
-}
-
-impl Asked {
-    /// Which pool is meant, when `candidates` holds for each requested resource the pools that offer
-    /// it. Where several would do: one whose labels the pod selects itself, else one that its
-    /// nodeSelector does not contradict, else one that the namespace may use, else the contract's
-    /// order.
-    pub(crate) fn resolve(pools: &[Pool], candidates: &[PoolSet], spec: &PodSpec<'_>, allowed: PoolSet) -> Self {
-        let Some(shared) = candidates.iter().copied().reduce(PoolSet::and) else {
-            return Self::Nothing;
-        };
-        if shared.is_empty() {
-            return Self::Several(candidates.iter().filter_map(|set| set.first()).collect());
-        }
-        let meets = |index: &usize, absent| {
-            pools[*index]
-                .node_selector
-                .iter()
-                .all(|(key, value)| spec.selects(key).map_or(absent, |selected| selected == value))
-        };
-        let chosen: PoolSet = shared.iter().filter(|index| meets(index, false)).collect();
-        let possible: PoolSet = shared.iter().filter(|index| meets(index, true)).collect();
-        let narrowed = [chosen, possible, shared].into_iter().find(|set| !set.is_empty()).unwrap_or(shared);
-        match narrowed.and(allowed).first().or_else(|| narrowed.first()) {
-            Some(index) => Self::One(index),
-            None => Self::Nothing,
-        }
-    }
-
-    /// The pools as a set.
-    #[must_use]
-    pub fn pools(self) -> PoolSet {
-        match self {
-            Self::Nothing => PoolSet::default(),
-            Self::One(index) => PoolSet::from_iter([index]),
-            Self::Several(pools) => pools,
-        }
     }
 }

@@ -83,7 +83,7 @@ fn unknown_keys_are_refused_at_every_level() {
     each_is_refused(rows([
         (
             "modes: audit",
-            "modes: found the unknown key modes; valid is one of mode, contact, pools, exemptions, rules, templates, \
+            "modes: found the unknown key modes; valid is one of mode, contact, pools, selection, exemptions, rules, templates, \
              injection, nodes, identities, rollout, server, tls, log",
         ),
         (
@@ -113,7 +113,7 @@ fn unknown_keys_are_refused_at_every_level() {
         (
             pool(&json!({"labels": {}})),
             "pools[0].labels: found the unknown key labels; valid is one of name, resources, taints, nodeSelector, \
-             namespaces, models, priorityClassName",
+             namespaces, models, priorityClassName, markers",
         ),
         (
             pool(&json!({"taints": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]})),
@@ -157,7 +157,7 @@ fn wrong_types_are_refused_and_nothing_is_coerced() {
         ("pools: nvidia", "pools: found \"nvidia\"; valid is a list"),
         (
             "pools: [nvidia]",
-            "pools[0]: found \"nvidia\"; valid is a map with the keys name, resources, taints, nodeSelector, namespaces, models, priorityClassName",
+            "pools[0]: found \"nvidia\"; valid is a map with the keys name, resources, taints, nodeSelector, namespaces, models, priorityClassName, markers",
         ),
         ("exemptions: x", "exemptions: found \"x\"; valid is a list"),
         (
@@ -360,6 +360,96 @@ fn empty_lists_and_selectors_are_refused() {
             "exemptions[0].daemonSets: found an empty list; valid is at least one DaemonSet's name",
         ),
     ]);
+}
+
+#[test]
+fn what_asks_for_a_gpu_and_names_a_pool_must_be_able_to() {
+    let markers = |markers: &Value| pool(&json!({"markers": markers}));
+    let with = |selection: Value, fields: &Value| {
+        json!({"selection": selection, "pools": [sound_pool("p", fields)]}).to_string()
+    };
+    let models = json!({"annotation": "gpu.example.com/model", "nodeLabel": "m", "values": ["a"]});
+    each_is_refused([
+        (
+            markers(&json!({})),
+            "pools[0].markers: found neither claims nor annotations; valid is a list of resource claims, of annotations, \
+             or both",
+        ),
+        (
+            markers(&json!({"claims": ["*"], "labels": ["a"]})),
+            "pools[0].markers.labels: found the unknown key labels; valid is one of claims, annotations",
+        ),
+        (
+            markers(&json!({"claims": [], "annotations": ["a"]})),
+            "pools[0].markers.claims: found an empty list; valid is at least one name",
+        ),
+        (
+            markers(&json!({"annotations": []})),
+            "pools[0].markers.annotations: found an empty list; valid is at least one annotation",
+        ),
+        (
+            markers(&json!({"claims": ["GPU"]})),
+            "pools[0].markers.claims[0]: found \"GPU\"; valid is an object's name, such as node-exporter, or a glob of \
+             such",
+        ),
+        (
+            markers(&json!({"claims": ["gpu_*"]})),
+            "pools[0].markers.claims[0]: found \"gpu_*\"; valid is a glob that an object's name can match: lower-case \
+             letters, digits, '-', '.', '*', '?'",
+        ),
+        (
+            markers(&json!({"claims": ["*", "*"]})),
+            "pools[0].markers.claims[1]: found \"*\" a second time; valid is each only once",
+        ),
+        (
+            markers(&json!({"annotations": ["gpu-*"]})),
+            &format!("pools[0].markers.annotations[0]: found \"gpu-*\"; {QUALIFIED}"),
+        ),
+        (
+            markers(&json!({"annotations": "gpu-fraction"})),
+            "pools[0].markers.annotations: found \"gpu-fraction\"; valid is a list",
+        ),
+        (
+            "selection: {}".to_owned(),
+            "selection: found neither annotation nor label; valid is an annotation, a label, or both, by which pods name \
+             a pool",
+        ),
+        ("selection: {annotation: a b}".to_owned(), &format!("selection.annotation: found \"a b\"; {QUALIFIED}")),
+        ("selection: {label: [a]}".to_owned(), "selection.label: found a list; valid is a string"),
+        (
+            "selection: {label: a, taint: b}".to_owned(),
+            "selection.taint: found the unknown key taint; valid is one of annotation, label",
+        ),
+        (
+            pool(&json!({"models": models, "markers": {"annotations": ["gpu-fraction", "gpu.example.com/model"]}})),
+            "pools[0]: found the annotation gpu.example.com/model, by which pods name a model, in the markers of pool p; \
+             valid is annotations that request a GPU",
+        ),
+        (
+            with(json!({"annotation": "x"}), &json!({"markers": {"annotations": ["x"]}})),
+            "pools[0]: found the annotation x, by which pods name a pool, in the markers of pool p; valid is annotations \
+             that request a GPU",
+        ),
+        (
+            with(json!({"annotation": "gpu.example.com/model"}), &json!({"models": models})),
+            "pools[0]: found the annotation of selection for the models of pool p; valid is an annotation that names a \
+             model and no pool",
+        ),
+        (
+            pool(&json!({"resources": null, "markers": {"claims": ["*"]}})),
+            "pools[0].resources: found nothing; valid is a list of extended resources: markers do not replace it",
+        ),
+        (
+            pool(&json!({"resources": [], "markers": {"claims": ["*"]}})),
+            "pools[0].resources: found an empty list; valid is at least one extended resource",
+        ),
+    ]);
+    // A label may have the name of an annotation, and a marker may be several pools'.
+    contract(&with(json!({"label": "x"}), &json!({"markers": {"annotations": ["x"]}})));
+    // What is implied by a device class is a resource like any other.
+    contract(&pool(&json!({"resources": [
+        "deviceclass.resource.kubernetes.io/gpu.nvidia.com", "deviceclass.resource.kubernetes.io/*.nvidia.com",
+    ]})));
 }
 
 #[test]
@@ -796,10 +886,14 @@ fn what_is_printed_loads_as_the_same_contract() {
                     },
                 },
                 "models": {"annotation": "gpu.example.com/model", "nodeLabel": "model", "values": ["a100", "4090", "on"]},
+                "markers": {"claims": ["*", "0", "gpu-*.a"], "annotations": ["gpu-fraction", "no", "example.com/1.0"]},
             })),
+            sound_pool("marked", &json!({"markers": {"annotations": ["gpu-memory"]}})),
+            sound_pool("claimed", &json!({"markers": {"claims": ["true"]}})),
             sound_pool("bare", &json!({"namespaces": {}})),
             sound_pool("labels", &json!({"namespaces": {"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}})),
         ],
+        "selection": {"annotation": "gpu.example.com/pool", "label": "on"},
         "exemptions": [
             {"name": "123", "reason": "yes", "namespaces": ["*"], "daemonSets": ["a.b-*", "off"]},
             {
@@ -842,6 +936,8 @@ fn what_is_printed_loads_as_the_same_contract() {
         "tls: {names: [gpufence.gpufence.svc, 10.0.0.1]}",
         "exemptions: []",
         "contact: 'yes'",
+        "selection: {label: 'y'}",
+        "selection: {annotation: 'null'}",
     ] {
         survives_printing(&contract(yaml));
     }

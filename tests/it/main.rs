@@ -27,6 +27,8 @@ mod encoder;
 mod exemptions;
 /// What is rendered for a cluster.
 mod manifests;
+/// GPU requests that are no resources: claims on devices, and annotations.
+mod markers;
 /// What the rendered match conditions keep from the webhooks, evaluated beside the decision.
 mod match_conditions;
 /// What people read, word for word.
@@ -51,6 +53,8 @@ mod replacement;
 mod second_lines;
 /// Signals, the drain, and certificate files that change.
 mod shutdown;
+/// Pools that offer the same resource, and which of them a pod means.
+mod side_by_side;
 /// What several topics share.
 mod support;
 /// The in-tree plugin that merges tolerations, and how the fence lives with it.

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::properties::{CONTRACTS, MODEL, holds, pod, wrap};
+use crate::properties::{CONTRACTS, MODEL, POOL, holds, pod, wrap};
 use crate::support::{Form, Request, cases, cases_path, policy, try_contract};
 
 /// Every form of pattern, and taints that have nothing in common.
@@ -224,6 +224,13 @@ fn what_is_kept_from_the_webhooks_on_update_is_allowed_untouched() {
         |pod, _| pod["metadata"]["finalizers"] = json!(["example.com/hold"]),
         |pod, _| pod["metadata"]["annotations"] = json!({"other": "x"}),
         |pod, _| pod["metadata"]["annotations"] = json!({MODEL: "unknown"}),
+        |pod, _| pod["metadata"]["annotations"] = json!({POOL: "large"}),
+        |pod, _| pod["metadata"]["annotations"] = json!({"gpu-fraction": "0.5"}),
+        |pod, _| pod["metadata"]["annotations"] = json!({"gpu-memory": "0"}),
+        |pod, _| pod["metadata"]["labels"] = json!({POOL: "large"}),
+        |pod, other| pod["metadata"]["labels"] = other["metadata"]["labels"].clone(),
+        |pod, other| pod["metadata"]["annotations"] = other["metadata"]["annotations"].clone(),
+        |pod, other| pod["spec"]["resourceClaims"] = other["spec"]["resourceClaims"].clone(),
         |pod, other| pod["metadata"]["ownerReferences"] = other["metadata"]["ownerReferences"].clone(),
         |pod, other| pod["spec"]["tolerations"] = other["spec"]["tolerations"].clone(),
         |pod, other| pod["spec"]["nodeSelector"] = other["spec"]["nodeSelector"].clone(),
@@ -452,12 +459,13 @@ fn the_conditions_keep_within_the_api_servers_limits() {
         .map(|pool| {
             format!(
                 "{{name: p{pool}, resources: ['v{pool}.com/a', 'v{pool}.com/b-*', 'v{pool}.com/[cd]'], nodeSelector: {{n: v{pool}}}, \
-                 taints: [{{key: k{pool}, effect: NoSchedule}}], models: {{annotation: m{pool}, nodeLabel: m, values: [a]}}}}"
+                 taints: [{{key: k{pool}, effect: NoSchedule}}], models: {{annotation: m{pool}, nodeLabel: m, values: [a]}}, \
+                 markers: {{claims: [c{pool}], annotations: [f{pool}]}}}}"
             )
         })
         .collect();
-    let largest = policy(&format!("pools: [{}]", pools.join(", ")));
-    for (policy, longest) in [(&largest, 12_000), (&policy(CONTRACTS[0]), 1_000)] {
+    let largest = policy(&format!("selection: {{annotation: p, label: p}}\npools: [{}]", pools.join(", ")));
+    for (policy, longest) in [(&largest, 16_000), (&policy(CONTRACTS[0]), 1_000)] {
         for conditions in [
             conditions::of_pod_mutation(policy),
             conditions::of_pod_validation(policy),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::{Form, Request, gpu_pod, pod, policy};
 
 /// A request to create something, and what is known.
-struct Trial<'a> {
+pub struct Trial<'a> {
     policy: &'a Policy,
     facts: &'a dyn Facts,
     namespace: &'a str,
@@ -22,15 +22,15 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// A person's request.
-    fn new(policy: &'a Policy, namespace: &'a str) -> Self {
+    pub fn new(policy: &'a Policy, namespace: &'a str) -> Self {
         Self { policy, facts: &NoFacts, namespace, username: "someone", groups: &["system:authenticated"] }
     }
 
-    fn by(self, username: &'a str) -> Self {
+    pub fn by(self, username: &'a str) -> Self {
         Self { username, ..self }
     }
 
-    fn decide(&self, phase: Phase, kind: Kind, object: &Value) -> Decision {
+    pub fn decide(&self, phase: Phase, kind: Kind, object: &Value) -> Decision {
         let object = object.to_string();
         let object = kind.read(&object).unwrap();
         let Self { namespace, username, groups, .. } = *self;
@@ -39,7 +39,7 @@ impl<'a> Trial<'a> {
     }
 
     /// The pod as it is stored, and what validation says of it.
-    fn create(&self, pod: &Value) -> (Value, Decision) {
+    pub fn create(&self, pod: &Value) -> (Value, Decision) {
         let mut pod = pod.clone();
         if let Some(injection) = self.decide(Phase::Mutating, Kind::Pod, &pod).injection {
             json_patch::patch(&mut pod, &injection.patch).unwrap();
@@ -49,12 +49,12 @@ impl<'a> Trial<'a> {
     }
 
     /// The rules that speak of the pod as it is stored.
-    fn rules(&self, pod: &Value) -> Vec<&'static str> {
+    pub fn rules(&self, pod: &Value) -> Vec<&'static str> {
         ids(&self.create(pod).1)
     }
 
     /// The pool from which the pod is completed.
-    fn pool(&self, pod: &Value) -> Option<String> {
+    pub fn pool(&self, pod: &Value) -> Option<String> {
         self.decide(Phase::Mutating, Kind::Pod, pod).injection.map(|injection| match injection.purpose {
             Purpose::Complete(pool) => pool,
             Purpose::Fence(_) => unreachable!("nothing is fenced"),

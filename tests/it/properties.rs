@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::support::{cases_path, policy};
 
 pub const MODEL: &str = "gpu.example.com/model";
+pub const POOL: &str = "gpu.example.com/pool";
 const PERSON: &str = "someone@example.com";
 
 /// One pool, with models.
@@ -72,6 +73,32 @@ pools:
   namespaces: {names: [web]}
 "#;
 
+/// Pools that a pod names, and from which it requests without a resource.
+const NAMED: &str = r#"
+selection: {annotation: gpu.example.com/pool, label: gpu.example.com/pool}
+pools:
+- name: small
+  resources: [nvidia.com/gpu, "nvidia.com/mig-*"]
+  taints: [{key: dedicated, value: gpu, effect: NoSchedule}]
+  nodeSelector: {accelerator: small}
+  namespaces: {names: [ml-team, "research-*"]}
+  models: {annotation: gpu.example.com/model, nodeLabel: gpu.example.com/model, values: [a100]}
+  markers: {claims: ["*"], annotations: [gpu-fraction]}
+- name: large
+  resources: [nvidia.com/gpu]
+  taints: [{key: dedicated, value: gpu, effect: NoSchedule}, {key: large, value: "5", effect: NoSchedule}]
+  nodeSelector: {accelerator: large}
+  namespaces: {names: [ml-team]}
+  models: {annotation: gpu.example.com/model, nodeLabel: gpu.example.com/model, values: [h100]}
+  markers: {claims: [large-gpu], annotations: [gpu-fraction, gpu-memory]}
+- name: zoned
+  resources: [nvidia.com/gpu, amd.com/gpu]
+  taints: [{key: dedicated, value: gpu, effect: NoSchedule}]
+  nodeSelector: {zone: a}
+  namespaces: {names: [web]}
+  markers: {annotations: [gpu-memory]}
+"#;
+
 /// Wider tolerations are enough, and may come from any rule.
 const SKIP: &str = r#"
 injection: {whenTolerated: skip}
@@ -99,7 +126,7 @@ pools:
 "#;
 
 /// Contracts with the rules' own actions, and last the one in which every rule denies.
-pub const CONTRACTS: [&str; 6] = [ONE_POOL, TWO_POOLS, TWINS, SHARED, SKIP, STRICT];
+pub const CONTRACTS: [&str; 7] = [ONE_POOL, TWO_POOLS, TWINS, SHARED, NAMED, SKIP, STRICT];
 
 const STRICTEST: usize = CONTRACTS.len() - 1;
 
@@ -307,23 +334,38 @@ fn owners() -> impl Strategy<Value = Value> {
 }
 
 fn metadata() -> impl Strategy<Value = Value> {
-    let annotations = &[MODEL, MODEL, MIRROR_ANNOTATION, "gpufence.io/skip", "other"];
-    let values = vec![json!("a100"), json!("h100"), json!("unknown"), json!(""), Value::Null];
+    let annotations =
+        &[MODEL, MODEL, POOL, "gpu-fraction", "gpu-memory", MIRROR_ANNOTATION, "gpufence.io/skip", "other"];
+    let values = ["a100", "h100", "small", "large", "unknown", "0.5", "0m", ""];
+    let values = values.into_iter().map(Value::from).chain([Value::Null]).collect();
+    let label = select(vec!["small", "large", "zoned", "unknown", ""]);
     (
         select(vec!["name", "generateName"]),
         presence(map(annotations, values, 1..3), json!({})),
         presence(owners(), json!([])),
         option::weighted(0.2, Just(json!("2026-01-01T00:00:00Z"))),
+        option::weighted(0.2, label),
     )
-        .prop_map(|(name, annotations, owners, deletion)| {
+        .prop_map(|(name, annotations, owners, deletion, label)| {
+            let mut labels = json!({"app": "x"});
+            if let Some(label) = label {
+                labels[POOL] = json!(label);
+            }
             object([
                 (name, Some(json!("p"))),
                 ("annotations", annotations),
                 ("ownerReferences", owners),
                 ("deletionTimestamp", deletion),
-                ("labels", Some(json!({"app": "x"}))),
+                ("labels", Some(labels)),
             ])
         })
+}
+
+fn claims() -> impl Strategy<Value = Value> {
+    let field = select(vec!["resourceClaimName", "resourceClaimTemplateName"]);
+    let name = select(vec![json!("large-gpu"), json!("single-gpu"), json!(""), Value::Null]);
+    let claim = (field, name).prop_map(|(field, name)| object([("name", Some(json!("c"))), (field, Some(name))]));
+    presence(vec(claim, 1..3).prop_map(Value::from), json!([])).prop_map(Option::unwrap_or_default)
 }
 
 pub fn pod() -> impl Strategy<Value = Value> {
@@ -334,8 +376,9 @@ pub fn pod() -> impl Strategy<Value = Value> {
         presence(containers(1..3, true), json!([])),
         option::weighted(0.3, affinity()),
         option::weighted(0.2, Just(json!("node-1"))),
+        option::weighted(0.3, claims()),
     );
-    (metadata(), spec).prop_map(|(metadata, (tolerations, selector, containers, init, affinity, node))| {
+    (metadata(), spec).prop_map(|(metadata, (tolerations, selector, containers, init, affinity, node, claims))| {
         let spec = object([
             ("tolerations", tolerations),
             ("nodeSelector", selector),
@@ -343,6 +386,7 @@ pub fn pod() -> impl Strategy<Value = Value> {
             ("initContainers", init),
             ("affinity", affinity),
             ("nodeName", node),
+            ("resourceClaims", claims),
             ("serviceAccountName", Some(json!("default"))),
             ("overhead", Some(json!({"nvidia.com/gpu": "1"}))),
         ]);
@@ -505,7 +549,10 @@ fn a_mirror_pod_of_its_own_node_is_left_alone() {
 #[test]
 fn no_claim_of_a_person_opens_the_fence() {
     let claims: [fn(&mut Value); 7] = [
-        |pod| pod["metadata"]["labels"] = json!({"app": "x", "gpufence.io/exempt": "true", "k8s-app": "node-agent"}),
+        |pod| {
+            pod["metadata"]["labels"]["gpufence.io/exempt"] = json!("true");
+            pod["metadata"]["labels"]["k8s-app"] = json!("node-agent");
+        },
         |pod| set(pod, MIRROR_ANNOTATION, "hash"),
         |pod| set(pod, "gpufence.io/skip", "true"),
         |pod| {
@@ -549,7 +596,7 @@ fn an_update_that_adds_no_breach_has_no_findings() {
             prop_assert_eq!(decision.findings, vec![], "round {}", round);
             let decision = ask.examine(Mode::Enforce, Webhook::Mutate, &ask.review(kind, &new, Some(&old)));
             prop_assert!(decision.injection.is_none());
-            new["metadata"]["labels"] = json!({"a": "b"});
+            new["metadata"]["labels"]["a"] = json!("b");
             new["metadata"]["finalizers"] = json!(["example.com/hold"]);
             new["metadata"]["resourceVersion"] = json!("2");
             new["status"] = json!({"phase": "Running"});
@@ -783,7 +830,7 @@ fn the_generator_reaches_every_outcome() {
         config,
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
-    for _ in 0..1000 {
+    for _ in 0..2000 {
         let ask = ask().new_tree(&mut runner).unwrap().current();
         injected += usize::from(ask.decision(Mode::Enforce, Webhook::Mutate).injection.is_some());
         let decision = ask.decision(Mode::Enforce, Webhook::Validate);

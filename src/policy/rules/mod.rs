@@ -13,10 +13,10 @@ mod toleration_without_gpu_request;
 use std::collections::HashSet;
 use std::fmt;
 
-use super::pod::ResourceMention;
+use super::ask::Ask;
 use super::pool::{Pool, PoolSet};
 use super::subject::Field;
-use super::{Action, Case, Mode, Operation, Quantity, Rule, Taint, Toleration};
+use super::{Action, Case, Kind, Mode, Operation, Rule, Taint, Toleration};
 
 /// A breach of the contract, before anything is decided about it.
 #[derive(Debug)]
@@ -43,6 +43,10 @@ impl Violation {
 
 /// Runs one rule.
 pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>) {
+    // Of a Binding's pod nothing is known but what the Binding gives it.
+    if case.object.kind == Kind::Binding && !matches!(rule, Rule::NodeNameBypass | Rule::GpuRequestOutsideAllowlist) {
+        return;
+    }
     match rule {
         Rule::TolerationOutsideAllowlist => toleration_outside_allowlist::check(case, found),
         Rule::GpuRequestOutsideAllowlist => gpu_request_outside_allowlist::check(case, found),
@@ -84,13 +88,10 @@ struct Passing {
     added: bool,
 }
 
-/// The first mention of one of the pool's resources with a quantity above zero.
-fn request<'a>(case: &Case<'a, '_>, pool: &Pool) -> Option<ResourceMention<'a>> {
-    case.object
-        .pod
-        .spec
-        .extended_resources()
-        .find(|mention| pool.resources.matches(mention.name) && mention.quantity().is_ok_and(Quantity::is_positive))
+/// The first request for a GPU of the pool.
+fn request<'a>(case: &'a Case<'_, '_>, pool: &Pool) -> Option<Ask<'a>> {
+    let mut asks = Ask::all(&case.object.pod, &case.policy.pools);
+    asks.find(|ask| ask.concerns(pool) && ask.is_request() == Ok(true))
 }
 
 fn toleration_field(case: &Case<'_, '_>, index: usize) -> String {
@@ -103,8 +104,9 @@ struct Outside<'a, 'p> {
     pool: usize,
 }
 
-impl fmt::Display for Outside<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Outside<'_, '_> {
+    /// With other words for what to do.
+    fn advising(&self, f: &mut fmt::Formatter<'_>, advice: fmt::Arguments<'_>) -> fmt::Result {
         let Self { case, pool } = self;
         let allowlist = &case.policy.pools[*pool].namespaces;
         let namespace = case.subject.namespace;
@@ -112,11 +114,17 @@ impl fmt::Display for Outside<'_, '_> {
         if case.unknown.contains(*pool) {
             write!(f, "; the labels of {namespace} are not known")?;
         }
-        write!(f, "). Remove it or use an allowed namespace")?;
+        write!(f, "). {advice}")?;
         match &case.policy.contact {
             Some(contact) => write!(f, "; ask {contact}."),
             None => f.write_str("."),
         }
+    }
+}
+
+impl fmt::Display for Outside<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.advising(f, format_args!("Remove it or use an allowed namespace"))
     }
 }
 

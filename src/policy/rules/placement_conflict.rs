@@ -1,4 +1,7 @@
-//! `placement-conflict`: a GPU pod that no node of its pool can ever take.
+//! `placement-conflict`: a GPU pod that no node of its pool can ever take, or that does not say clearly which
+//! pool it means.
+
+mod choice;
 
 use super::super::json::Excerpt;
 use super::super::placement::Terms;
@@ -19,6 +22,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             let pool = &case.policy.pools[index];
             // Not `case.terms`: a label that is not injected can still contradict the pool's.
             let terms = Terms::of(pool, &case.object.pod, case.policy.when_tolerated);
+            choice::check(case, index, found);
             found.extend(unknown_model(case, index, pool));
             found.extend(selector(case, index, pool, &terms));
             found.extend(affinity(case, index, pool, &terms));
@@ -31,9 +35,9 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
     let mut field = String::new();
     for index in pools.iter() {
         let pool = &case.policy.pools[index];
-        if let Some(mention) = request(case, pool) {
-            asked.push(format!("{} (pool {})", Excerpt(mention.name), pool.name));
-            field = Field(case.object, mention).to_string();
+        if let Some(ask) = request(case, pool) {
+            asked.push(format!("{} (pool {})", ask.subject(), pool.name));
+            field = Field(case.object, ask).to_string();
         }
     }
     Violation {
@@ -52,7 +56,7 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
 fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
     let models @ Models { annotation, values, .. } = pool.models.as_ref()?;
     let named = models.named(&case.object.pod)?;
-    if values.iter().any(|value| **value == *named) {
+    if models.has(&named) {
         return None;
     }
     let field = Field(case.object, format_args!("metadata.annotations[\"{annotation}\"]")).to_string();
@@ -77,6 +81,7 @@ fn selector<'a>(
     pool: &'a Pool,
     terms: &'a Terms<'_>,
 ) -> impl Iterator<Item = Violation> + use<'a> {
+    let chosen = if choice::names(case, pool) { "names" } else { "asks for" };
     terms.labels.iter().filter_map(move |(key, wanted)| {
         let selected = case.object.pod.spec.selects(key).filter(|selected| selected != wanted)?;
         let field = Field(case.object, format_args!("spec.nodeSelector[\"{key}\"]")).to_string();
@@ -86,7 +91,7 @@ fn selector<'a>(
             most: Action::Deny,
             what: vec![(*key).to_owned()],
             message: format!(
-                "{field} is {}, and the nodes of pool {} that this pod asks for have {wanted}: it could \
+                "{field} is {}, and the nodes of pool {} that this pod {chosen} have {wanted}: it could \
                  never run. Remove the label or set it to {wanted}.",
                 Excerpt(selected),
                 pool.name,

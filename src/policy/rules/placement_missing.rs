@@ -3,14 +3,14 @@
 
 use super::super::placement::Missing;
 use super::super::subject::Field;
-use super::super::{Action, Asked, Case, Mode, PoolSet, Rule};
+use super::super::{Action, Case, Mode, PoolSet, Rule};
 use super::{Violation, listing};
 
 pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>) {
-    let Asked::One(index) = case.asked else { return };
+    let Some(index) = case.clear() else { return };
     // In audit mode nothing is injected, on purpose: what the mutation would have done it has said
     // itself. Templates are never injected.
-    if mode == Mode::Audit || case.object.kind.is_template() || !case.allowed.contains(index) {
+    if mode == Mode::Audit || case.object.kind.is_template() {
         return;
     }
     let pool = &case.policy.pools[index];

@@ -1,6 +1,7 @@
 //! `toleration-without-gpu-request`: in an allowed namespace, a pod passes a pool's taints and requests
 //! no GPU, so it takes the CPU, memory and pod slots that GPU pods then miss.
 
+use super::super::ask::Requestable;
 use super::super::{Action, Asked, Case, PoolSet, Rule};
 use super::{Passing, Violation, old_tolerations, passing};
 
@@ -34,7 +35,8 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             message: format!(
                 "{field} lets this pod onto the GPU nodes of pool {}, but it requests none of {}. \
                  Remove the toleration or request a GPU.",
-                pool.name, pool.resources,
+                pool.name,
+                Requestable(pool),
             ),
             field,
         });

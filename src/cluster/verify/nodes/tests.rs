@@ -12,6 +12,8 @@ fn pool(name: &str, labels: &[(&str, &str)], value: &str, effects: &[Effect]) ->
         node_selector: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         namespaces: Allowlist::default(),
         models: None,
+        priority_class_name: None,
+        markers: crate::policy::Markers::default(),
     }
 }
 
