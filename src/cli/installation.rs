@@ -44,6 +44,8 @@ pub(super) fn intent(contract: &Contract, installation: &Installation) -> Intent
         (names::PODS_MUTATE_HOOK, conditions::of_pod_mutation(policy)),
         (names::PODS_VALIDATE_HOOK, conditions::of_pod_validation(policy)),
         (names::TEMPLATES_VALIDATE_HOOK, conditions::of_template_validation(policy)),
+        (names::BINDINGS_VALIDATE_HOOK, conditions::of_bindings(policy)),
+        (names::LEVERS_VALIDATE_HOOK, conditions::of_levers(policy)),
     ];
     Intent {
         keeps_authority: matches!(contract.tls.source, TlsSource::Managed),

@@ -122,6 +122,12 @@ fn covers_somebody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemption) {
     if by_owner {
         table.require("namespaces", &format!("a list of namespaces: {CHOSEN}"));
     }
+    if by_owner && exemption.rules.as_ref().is_some_and(|rules| rules.contains(&Rule::LeverChange)) {
+        table.at("rules").fault_found(
+            "lever-change beside owners or daemonSets",
+            "users, groups, serviceAccounts or namespaces for that rule: nobody changes a namespace or a node for an owner",
+        );
+    }
     for (place, owner) in owners.iter().flatten().enumerate() {
         if owner.controller.is_none() && users.is_none() && service_accounts.is_none() {
             let owners = table.at("owners").list();
@@ -162,11 +168,7 @@ fn covers_not_everybody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemptio
     if !everywhere {
         return;
     }
-    // Names that have nothing in common.
-    let strangers = ["a", "9", "https://issuer.example.com#4d-9z", "Zoë (ops)"];
-    let anybody = |user: &&str| exemption.matches_requester(user, |group| group == "system:authenticated");
-    let anonymous = exemption.matches_requester("system:anonymous", |group| group == "system:unauthenticated");
-    if strangers.iter().all(anybody) || anonymous {
+    if names_everybody(|user, group| exemption.matches_requester(user, |wanted| wanted == group)) {
         node.fault_found("an exemption of everybody", "namespaces, or users, groups and serviceAccounts of some");
         return;
     }
@@ -176,6 +178,13 @@ fn covers_not_everybody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemptio
             "its namespaces, and the owners whose pods are exempt",
         );
     }
+}
+
+/// Whether conditions on a user and its group hold for everybody, as far as names that have nothing in common show.
+pub(super) fn names_everybody(holds: impl Fn(&str, &str) -> bool) -> bool {
+    let strangers = ["a", "9", "https://issuer.example.com#4d-9z", "Zoë (ops)"];
+    strangers.iter().all(|user| holds(user, "system:authenticated"))
+        || holds("system:anonymous", "system:unauthenticated")
 }
 
 /// Whether a controller's identity is in a group, as the API server puts service accounts into theirs.

@@ -8,6 +8,7 @@
 mod choice;
 mod exemption;
 mod layer;
+mod levers;
 mod print;
 mod reader;
 mod schema;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Contract, TlsSource};
 use crate::policy::{
-    Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Markers, Models, Owner,
+    Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Levers, Markers, Models, Owner,
     Patterns, Policy, Pool, Rollout, Rule, Selection, Taint,
 };
 
@@ -21,6 +21,8 @@ pub(super) struct Printed<'a> {
     selection: Option<PrintedSelection<'a>>,
     exemptions: Vec<PrintedExemption<'a>>,
     rules: Rules,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    levers: Option<PrintedLevers<'a>>,
     templates: &'static str,
     injection: Injection<'a>,
     nodes: PrintedNodes,
@@ -137,6 +139,9 @@ struct PrintedOwner<'a> {
     api_group: Option<&'a str>,
 }
 
+/// Those who are named.
+struct PrintedLevers<'a>(&'a Levers);
+
 /// In the order of [`Rule::ALL`], which a map would lose.
 struct Rules([Action; Rule::ALL.len()]);
 
@@ -196,6 +201,17 @@ impl Serialize for Rules {
     }
 }
 
+impl Serialize for PrintedLevers<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let lists = [
+            ("users", self.0.users.written()),
+            ("groups", &self.0.groups),
+            ("serviceAccounts", self.0.service_accounts.written()),
+        ];
+        serializer.collect_map(lists.into_iter().filter(|(_, names)| !names.is_empty()))
+    }
+}
+
 impl Serialize for PrintedIdentities<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let unusual = |controller: &Controller| {
@@ -230,6 +246,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             selection: PrintedSelection::of(&policy.selection),
             exemptions: exemptions.collect(),
             rules: Rules(policy.rules),
+            levers: (!policy.levers.is_empty()).then_some(PrintedLevers(&policy.levers)),
             templates: policy.templates.as_str(),
             injection: Injection {
                 when_tolerated: policy.when_tolerated.as_str(),

@@ -7,19 +7,20 @@ use std::time::Duration;
 use config::Value;
 
 use super::reader::{Fault, Faults, Node, Table};
-use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, choice, exemption, syntax};
+use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, choice, exemption, levers, syntax};
 use crate::policy::{
     Action, Allowlist, Controller, Effect, Identities, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
     Patterns, Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
 };
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "mode",
     "contact",
     "pools",
     "selection",
     "exemptions",
     "rules",
+    "levers",
     "templates",
     "injection",
     "nodes",
@@ -58,7 +59,8 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
     }
     let identities = root.get("identities").map(|node| identities(&node)).unwrap_or_default();
     let exemptions = root.get("exemptions").map(|node| exemption::read(&node, sound, &identities)).unwrap_or_default();
-    let rules = root.get("rules").map(|node| rules(&node));
+    let rules = root.get("rules").map_or_else(|| Rule::ALL.map(Rule::default_action), |node| rules(&node));
+    let levers = levers::read(root, rules[Rule::LeverChange as usize]);
     let templates =
         root.require("templates", "off, audit, warn, deny").and_then(|node| node.choice(&Action::ALL, Action::as_str));
     let injection = root.get("injection").map(|node| injection(&node, sound));
@@ -74,12 +76,13 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         pools: pools?,
         selection,
         exemptions,
-        rules: rules.unwrap_or_else(|| Rule::ALL.map(Rule::default_action)),
+        rules,
         templates: templates?,
         when_tolerated,
         fence_ordinary,
         identities,
         when_unknown: when_unknown?,
+        levers,
         contact: contact.flatten(),
     };
     Some(Contract { policy, server: server?, tls: tls?, log: log? })

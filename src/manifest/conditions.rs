@@ -10,7 +10,11 @@
 //! an object holds, since the failurePolicy would then decide. Where one cannot say exactly what the policy
 //! reads it says more: that costs a call, and the other way round would be a gap in the fence.
 
+mod levers;
+
 use std::collections::BTreeSet;
+
+pub use levers::of_levers;
 
 use crate::policy::{Action, Policy, Rule, Selection, is_glob};
 

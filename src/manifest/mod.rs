@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 pub use options::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Options, Origin, Tls};
 
 use crate::contract::{Contract, TlsSource};
-use crate::policy::{Mode, Patterns, Policy, Rollout};
+use crate::policy::{Action, Mode, Patterns, Policy, Rollout, Rule};
 
 /// How long a replica goes on serving after SIGTERM where the contract does not say: as long as it takes
 /// until no endpoint leads to it any more.
@@ -187,8 +187,22 @@ fn notes(plan: &Plan<'_>) -> Vec<String> {
             "no matchConditions, which Kubernetes {kubernetes} does not have: the API server calls gpufence for every pod \
              and workload that is created or updated, and each waits for the answer."
         ));
+        if plan.policy().action(Rule::LeverChange) > Action::Off {
+            notes.push(
+                "lever-change is on, and without matchConditions the API server calls gpufence for everything that is \
+                 written about a node, heartbeats of its status among it."
+                    .to_owned(),
+            );
+        }
     }
     if !kubernetes.has(21) {
+        if plan.policy().action(Rule::LeverChange) > Action::Off {
+            notes.push(
+                "lever-change sees no change of a node before Kubernetes 1.18.18, 1.19.10 and 1.20.6, which show webhooks the \
+                 new node as the old one too (CVE-2021-25735)."
+                    .to_owned(),
+            );
+        }
         notes.push(format!("no PodDisruptionBudget, whose policy/v1 Kubernetes {kubernetes} does not have."));
         notes.push(format!(
             "Kubernetes {kubernetes} does not label namespaces with their names, by which the registrations leave out \

@@ -41,6 +41,9 @@ pub const TEMPLATES_VALIDATE_HOOK: &str = "templates.validate.gpufence.io";
 /// The hook that judges who puts pods onto nodes, in the ValidatingWebhookConfiguration.
 pub const BINDINGS_VALIDATE_HOOK: &str = "bindings.validate.gpufence.io";
 
+/// The hook that judges changes to what the fence stands on, in the ValidatingWebhookConfiguration.
+pub const LEVERS_VALIDATE_HOOK: &str = "levers.validate.gpufence.io";
+
 /// The hook that completes pods, in the MutatingWebhookConfiguration.
 pub const PODS_MUTATE_HOOK: &str = "pods.mutate.gpufence.io";
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, MatchCondition};
 use super::{FailurePolicy, Options, Plan, Tls, cluster_object, names, with};
-use crate::policy::{Action, Kind};
+use crate::policy::{Action, Kind, LeverKind, Policy, Rule};
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
 
@@ -43,6 +43,16 @@ pub(super) fn both(plan: &Plan<'_>) -> [Value; 2] {
             rules: vec![rule("", "v1", &["CREATE"], &["pods/binding", Kind::Binding.resource()])],
             timeout: seconds(3),
             conditions: conditions::of_bindings(policy),
+        });
+    }
+    if policy.action(Rule::LeverChange) > Action::Off {
+        // It is never armed: a cluster that comes back must get its nodes while nobody answers.
+        validating.push(Hook {
+            name: names::LEVERS_VALIDATE_HOOK,
+            path: validate,
+            rules: vec![lever_rule(policy)],
+            timeout: seconds(3),
+            conditions: conditions::of_levers(policy),
         });
     }
     let mutating = Hook {
@@ -96,6 +106,18 @@ impl Hook {
             .conditions
             .iter()
             .map(|MatchCondition { name, expression }| json!({"name": name, "expression": expression}));
+        // The API server sets this label; no tenant can. Where it does not yet, who edits a Namespace would leave it out of
+        // what is asked about by the same change that is to be judged.
+        let is_labelled = plan.options.kubernetes.has(21) || self.name != names::LEVERS_VALIDATE_HOOK;
+        let namespaces = is_labelled.then(|| {
+            json!({
+                "matchExpressions": [{
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": left_out(plan.options),
+                }],
+            })
+        });
         let conditions =
             plan.options.kubernetes.has(30).then(|| conditions.collect::<Vec<_>>()).filter(|all| !all.is_empty());
         json!({
@@ -114,14 +136,7 @@ impl Hook {
             "failurePolicy": FailurePolicy::Ignore.as_str(),
             "matchConditions": conditions,
             "matchPolicy": "Equivalent",
-            "namespaceSelector": {
-                // The API server sets this label; no tenant can.
-                "matchExpressions": [{
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": left_out(plan.options),
-                }],
-            },
+            "namespaceSelector": namespaces,
             "rules": self.rules,
             "sideEffects": "None",
             "timeoutSeconds": self.timeout,
@@ -141,6 +156,23 @@ fn template_rules(options: &Options) -> Vec<Value> {
         rules.push(rule("batch", "v1beta1", vec![Kind::CronJob.resource()]));
     }
     rules
+}
+
+/// For the kinds of which anything is guarded, with the subresources that can change it too.
+fn lever_rule(policy: &Policy) -> Value {
+    let guarded = LeverKind::ALL.into_iter().filter(|kind| match kind {
+        LeverKind::Namespace => !policy.guarded_namespace_labels().is_empty(),
+        LeverKind::Node => true,
+    });
+    let resources: Vec<_> = guarded
+        .flat_map(|kind| {
+            let parts = kind.subresources().iter().map(move |part| format!("{}/{part}", kind.resource()));
+            std::iter::once(kind.resource().to_owned()).chain(parts)
+        })
+        .collect();
+    // To the API server a Namespace is in no namespace either.
+    let scope = json!({"scope": "Cluster"});
+    with(rule("", "v1", &["CREATE", "UPDATE"], &resources.iter().map(String::as_str).collect::<Vec<_>>()), scope)
 }
 
 fn rule(group: &str, version: &str, operations: &[&str], resources: &[&str]) -> Value {

@@ -97,6 +97,12 @@ pub enum LabelOperator {
 }
 
 impl LabelSelector {
+    /// The labels that it reads.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let expressions = self.match_expressions.iter().map(|requirement| &requirement.key);
+        self.match_labels.keys().chain(expressions).map(String::as_str)
+    }
+
     /// Whether the labels meet the selector.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

@@ -9,7 +9,7 @@ use super::decision::Rule;
 use super::identity::{Controller, Identities};
 use super::pod::MIRROR_ANNOTATION;
 use super::pool::PoolSet;
-use super::subject::{Requester, Subject};
+use super::subject::Subject;
 use super::workload::Kind;
 use super::{Facts, Policy};
 
@@ -133,19 +133,22 @@ impl Exemption {
         if subject.object.kind.is_template() {
             return false;
         }
-        let Requester { username, groups } = subject.requester;
-        self.matches_requester(username, |wanted| groups.iter().any(|group| &**group == wanted))
+        let requester = subject.requester;
+        self.matches_requester(requester.username, |wanted| requester.is_in(wanted))
     }
 
     /// Whether its conditions on the requester hold for a user name and its groups.
     pub(crate) fn matches_requester(&self, username: &str, is_in: impl Fn(&str) -> bool) -> bool {
         self.users.as_ref().is_none_or(|names| names.matches(username))
             && self.groups.as_ref().is_none_or(|groups| groups.iter().any(|group| is_in(group)))
-            && self.service_accounts.as_ref().is_none_or(|names| {
-                let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-                account.is_some_and(|(namespace, name)| names.matches(&format!("{namespace}/{name}")))
-            })
+            && self.service_accounts.as_ref().is_none_or(|names| is_account_of(names, username))
     }
+}
+
+/// Whether a user name is that of a service account which the patterns name as `NAMESPACE/NAME`.
+pub(super) fn is_account_of(names: &Patterns, username: &str) -> bool {
+    let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    account.is_some_and(|(namespace, name)| names.matches(&format!("{namespace}/{name}")))
 }
 
 impl Owner {

@@ -3,7 +3,8 @@
 //! [`Policy`] is immutable and valid by construction: only a [contract](crate::contract) makes one.
 //! [`Policy::decide`] is the one door, for the webhook, the offline review and every other caller. It
 //! takes what is judged (a [`Subject`]) and what is known of the cluster ([`Facts`]), and returns a
-//! [`Decision`]; what it could not read comes back as data in it.
+//! [`Decision`]; what it could not read comes back as data in it. Beside it is [`Policy::decide_lever`], for
+//! what is no pod and makes none, and is what the fence stands on.
 
 mod allowlist;
 mod ask;
@@ -14,6 +15,7 @@ mod facts;
 mod fence;
 mod identity;
 mod json;
+mod lever;
 mod placement;
 mod pod;
 mod pool;
@@ -33,6 +35,7 @@ pub use facts::{At, Facts, NamespaceLabels, NoFacts, Node, NodeFact};
 pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
 pub use json::{List, RawMap, StringMap, Text, Unread};
 pub(crate) use json::{object, visible, without_position};
+pub use lever::{Lever, LeverChange, LeverKind, Levers};
 pub use placement::WhenTolerated;
 pub use pod::{
     MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec, ResourceClaim,
@@ -72,6 +75,8 @@ pub struct Policy {
     pub(crate) identities: Identities,
     /// The most that is done about a pod put onto a node of which it is not known whether it is a pool's.
     pub(crate) when_unknown: Action,
+    /// Who may change what the fence stands on.
+    pub(crate) levers: Levers,
     /// Whom a refused user may ask.
     pub(crate) contact: Option<String>,
 }

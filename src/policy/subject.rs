@@ -40,7 +40,13 @@ impl Requester<'_> {
     pub fn is_node(&self, node_name: &str) -> bool {
         !node_name.is_empty()
             && self.username.strip_prefix("system:node:") == Some(node_name)
-            && self.groups.iter().any(|group| &**group == "system:nodes")
+            && self.is_in("system:nodes")
+    }
+
+    /// Whether the requester is in a group.
+    #[must_use]
+    pub fn is_in(&self, wanted: &str) -> bool {
+        self.groups.iter().any(|group| &**group == wanted)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::BadRequest;
-use crate::policy::{Kind, List, Text, Workload, object, without_position};
+use crate::policy::{Kind, Lever, LeverKind, List, Text, Workload, object, without_position};
 use in_passing::{InPassing, Reading, Untouched};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -190,6 +190,29 @@ impl<'b> Request<'b> {
         }
     }
 
+    /// The kind of the object, where it is one that the fence stands on, and the request can change its labels.
+    pub(super) fn lever_kind(&self) -> Option<LeverKind> {
+        let kind = LeverKind::of(&self.kind.group, &self.kind.kind)?;
+        let part = &*self.sub_resource;
+        (part.is_empty() || kind.subresources().contains(&part)).then_some(kind)
+    }
+
+    /// The resource's name, as far as it is known here.
+    pub(super) fn resource(&self) -> Option<&'static str> {
+        let GroupKind { group, kind } = &self.kind;
+        Kind::of(group, kind).map(Kind::resource).or_else(|| LeverKind::of(group, kind).map(LeverKind::resource))
+    }
+
+    pub(super) fn take_lever(&mut self, kind: LeverKind) -> Result<Lever<'b>, BadRequest> {
+        let object = std::mem::take(&mut self.object);
+        object.read_lever("request.object", kind, &self.operation)
+    }
+
+    pub(super) fn take_old_lever(&mut self, kind: LeverKind) -> Result<Lever<'b>, BadRequest> {
+        let object = std::mem::take(&mut self.old_object);
+        object.read_lever("request.oldObject", kind, &self.operation)
+    }
+
     pub(super) fn take_object(&mut self, kind: Kind) -> Result<Workload<'b>, BadRequest> {
         let object = std::mem::take(&mut self.object);
         object.read("request.object", kind, &self.operation)
@@ -208,18 +231,32 @@ impl<'b> Object<'b> {
             Self::Raw(json) => {
                 kind.read(json.get()).map_err(|_| locate(path, json.get(), |json| kind.read_from(json)))?
             }
-            Self::None => {
-                let kind = kind.name();
-                return Err(BadRequest::new(format!("{path} is null; {operation} of a {kind} carries one")));
-            }
+            Self::None => return Err(missing(path, kind.name(), operation)),
         };
-        let declared = workload.declared_kind();
-        if !declared.is_empty() && declared != kind.name() {
-            let expected = kind.name();
-            return Err(BadRequest::new(format!("{path} is a {declared}, and request.kind says it is a {expected}")));
-        }
+        same_kind(path, workload.declared_kind(), kind.name())?;
         Ok(workload)
     }
+
+    fn read_lever(self, path: &str, kind: LeverKind, operation: &str) -> Result<Lever<'b>, BadRequest> {
+        // Nothing but a workload is read in passing.
+        let Self::Raw(json) = self else { return Err(missing(path, kind.name(), operation)) };
+        let lever = kind
+            .read_from(&mut serde_json::Deserializer::from_str(json.get()))
+            .map_err(|_| locate(path, json.get(), |json| kind.read_from(json)))?;
+        same_kind(path, lever.declared_kind(), kind.name())?;
+        Ok(lever)
+    }
+}
+
+fn missing(path: &str, kind: &str, operation: &str) -> BadRequest {
+    BadRequest::new(format!("{path} is null; {operation} of a {kind} carries one"))
+}
+
+fn same_kind(path: &str, declared: &str, expected: &str) -> Result<(), BadRequest> {
+    if !declared.is_empty() && declared != expected {
+        return Err(BadRequest::new(format!("{path} is a {declared}, and request.kind says it is a {expected}")));
+    }
+    Ok(())
 }
 
 type Json<'de> = serde_json::Deserializer<serde_json::de::StrRead<'de>>;

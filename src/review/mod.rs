@@ -13,7 +13,10 @@ use std::borrow::Cow;
 
 pub use account::{Account, Entry, ExemptionUse};
 
-use crate::policy::{Decision, Facts, InForce, Mode, Operation, Phase, Policy, Requester, Subject, Workload, visible};
+use crate::policy::{
+    Action, Decision, Facts, InForce, LeverChange, LeverKind, Mode, Operation, Phase, Policy, Requester, Rule, Subject,
+    Workload, visible,
+};
 use envelope::{Request, Verb};
 use response::{Response, shorten};
 
@@ -141,6 +144,11 @@ fn decide<'b>(
     if matches!(verb, Verb::Create | Verb::Update) && request.kind.kind.is_empty() {
         return Err(BadRequest::new("request.kind is missing; valid is the group, version and kind of the object"));
     }
+    if let (Verb::Create | Verb::Update, Some(kind), Webhook::Validate) = (verb, request.lever_kind(), webhook)
+        && policy.action(Rule::LeverChange) > Action::Off
+    {
+        return decide_lever(policy, facts, kind, verb, request);
+    }
     let (Verb::Create | Verb::Update, Some(kind)) = (verb, request.judged_kind()) else {
         // Nothing is said of it in whatever mode.
         let InForce { mode, .. } = in_force(policy, facts, &request.namespace);
@@ -161,6 +169,28 @@ fn decide<'b>(
     let decision = policy.decide(&subject, facts);
     let name = if request.name.is_empty() { name_of(&object) } else { request.name.0.clone() };
     Ok((decision, name))
+}
+
+/// As [`decide`], for what the fence stands on.
+fn decide_lever<'b>(
+    policy: &Policy,
+    facts: &dyn Facts,
+    kind: LeverKind,
+    verb: Verb,
+    request: &mut Request<'b>,
+) -> Result<(Decision, Cow<'b, str>), BadRequest> {
+    let object = request.take_lever(kind)?;
+    let old = if verb == Verb::Update { Some(request.take_old_lever(kind)?) } else { None };
+    // Neither is in a namespace, whatever the request says; and who creates one may leave the name to the object.
+    let name = if request.name.is_empty() { object.display_name().into() } else { request.name.0.clone() };
+    let change = LeverChange {
+        kind,
+        name: &name,
+        requester: Requester { username: &request.user_info.username, groups: &request.user_info.groups },
+        object: &object,
+        old: old.as_ref(),
+    };
+    Ok((policy.decide_lever(&change, facts), name))
 }
 
 fn name_of<'b>(object: &Workload<'b>) -> Cow<'b, str> {

@@ -76,6 +76,11 @@ impl User {
         self.send(&Method::PUT, &path(object), "application/json", object)
     }
 
+    /// `kubectl replace --raw`
+    pub fn replace_at(&self, path: &str, object: &Value) -> Reply {
+        self.send(&Method::PUT, path, "application/json", object)
+    }
+
     /// `kubectl get --raw`
     pub fn get(&self, path: &str) -> Reply {
         self.send(&Method::GET, path, "application/json", &Value::Null)

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::api::{admin, collection, get_plain};
-use crate::cluster::cluster;
+use crate::cluster::{Cluster, cluster};
 use crate::contract::Contract;
 use crate::objects::{Pod, api_server_object};
 use crate::poll;
@@ -17,6 +17,7 @@ use crate::process::Process;
 /// The names of the webhooks, which stand in the API server's messages.
 pub const MUTATE: &str = "mutate.gpufence.example";
 pub const VALIDATE: &str = "validate.gpufence.example";
+pub const LEVERS: &str = "levers.gpufence.example";
 
 const LABEL: &str = "e2e.gpufence.example/fence";
 
@@ -62,12 +63,27 @@ impl Fence {
 
     /// Serves a contract, and no API server knows of it.
     pub fn serving(contract: &Contract) -> Self {
+        Self::start(contract, false)
+    }
+
+    /// As [`serving`](Self::serving), for a contract that reads the labels of namespaces.
+    pub fn watching(contract: &Contract) -> Self {
+        Self::start(contract, true)
+    }
+
+    fn start(contract: &Contract, watches: bool) -> Self {
         let id = cluster().unique();
         let folder = cluster().folder(&id);
         let file = folder.join("contract.yaml");
         std::fs::write(&file, contract.text()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpufence"));
         command.arg("serve").arg("--config").arg(&file);
+        // A cluster that was found comes with a KUBECONFIG.
+        if let (true, Some(started)) = (watches, &cluster().started) {
+            let kubeconfig = folder.join("kubeconfig.json");
+            std::fs::write(&kubeconfig, serde_json::to_string(&started.kubeconfig(Cluster::TOKEN)).unwrap()).unwrap();
+            command.env("KUBECONFIG", kubeconfig);
+        }
         let mut process = Process::start("gpufence", command, &folder);
         let (https, metrics) = poll::until("gpufence is ready", START, || {
             process.must_run();
@@ -172,6 +188,35 @@ impl Fence {
                 .all(|webhook| self.count("admission_requests_total", &[("webhook", webhook)]) > 0);
             if called { Ok(()) } else { Err(format!("{reply:#?}")) }
         });
+    }
+
+    /// The label of the objects that the fence looks at.
+    pub fn label(&self) -> (&'static str, &str) {
+        (LABEL, &self.id)
+    }
+
+    /// Deletes with the fence what somebody else creates.
+    pub fn adopt(&self, object: &Value) {
+        self.made.borrow_mut().push(object.clone());
+    }
+
+    /// Registers the hook for levers with the rules and conditions of a rendered one, for objects with the fence's
+    /// [`label`](Self::label).
+    pub fn register_levers(&self, rendered: &Value) {
+        let mut webhook = self.webhook(LEVERS, self.https.port(), "/validate");
+        let (label, value) = self.label();
+        // That of a namespace would be its own, and gone with the change that takes it away.
+        webhook.as_object_mut().unwrap().remove("namespaceSelector");
+        webhook["objectSelector"] = json!({"matchLabels": {label: value}});
+        for key in ["rules", "matchConditions"] {
+            if !rendered[key].is_null() {
+                webhook[key] = rendered[key].clone();
+            }
+        }
+        // Or an expression that fails would go unseen.
+        webhook["failurePolicy"] = json!("Fail");
+        let name = self.unique("levers");
+        self.make(&api_server_object("ValidatingWebhookConfiguration", &name, &json!({"webhooks": [webhook]})));
     }
 
     /// The sum of the series of a metric that have the labels.

@@ -49,6 +49,8 @@ mod editor;
 mod enforce;
 /// DaemonSets' pods, mirror pods, and who pretends.
 mod identities;
+/// Who may change what the fence stands on.
+mod levers;
 /// Pods that could never run on the pool's nodes.
 mod placement;
 /// What the registration decides: the webhook is not there, or not asked.

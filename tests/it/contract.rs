@@ -83,8 +83,8 @@ fn unknown_keys_are_refused_at_every_level() {
     each_is_refused(rows([
         (
             "modes: audit",
-            "modes: found the unknown key modes; valid is one of mode, contact, pools, selection, exemptions, rules, templates, \
-             injection, nodes, identities, rollout, server, tls, log",
+            "modes: found the unknown key modes; valid is one of mode, contact, pools, selection, exemptions, rules, levers, \
+             templates, injection, nodes, identities, rollout, server, tls, log",
         ),
         (
             "rules: {node-name: deny}",

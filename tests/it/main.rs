@@ -25,6 +25,10 @@ mod embedded;
 mod encoder;
 /// Who is exempt, from what, and until when.
 mod exemptions;
+/// What their match conditions keep from the hook, evaluated beside the decision.
+mod lever_conditions;
+/// What the fence stands on, and who may change it.
+mod levers;
 /// What is rendered for a cluster.
 mod manifests;
 /// GPU requests that are no resources: claims on devices, and annotations.

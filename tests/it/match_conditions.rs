@@ -105,7 +105,7 @@ impl Gate {
 
 /// The object as the API server hands it to an expression: out of its own types, which leave out what is
 /// null, except for a pod's containers.
-fn as_served(object: &Value) -> Value {
+pub fn as_served(object: &Value) -> Value {
     match object {
         Value::Array(items) => items.iter().map(as_served).collect(),
         Value::Object(fields) => {

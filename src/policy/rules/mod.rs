@@ -52,7 +52,7 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
         Rule::GpuRequestOutsideAllowlist => gpu_request_outside_allowlist::check(case, found),
         Rule::NodeNameBypass => node_name_bypass::check(case, found),
         Rule::NotUnderstood => not_understood::check(case, found),
-        // No pod and no template is one.
+        // No pod and no template is one: `Policy::decide_lever` decides about it.
         Rule::LeverChange => {}
         Rule::BroadToleration => broad_toleration::check(case, found),
         Rule::TolerationWithoutGpuRequest => toleration_without_gpu_request::check(case, found),
@@ -129,7 +129,7 @@ impl fmt::Display for Outside<'_, '_> {
 }
 
 /// A list for a sentence: `a, b and c`.
-fn listing(items: &[String]) -> String {
+pub(super) fn listing(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [only] => only.clone(),
