@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Hooks, Installation, Intent, Probe, pods};
+use crate::cluster::{Hooks, Installation, Intent, MatchConditions, Probe, pods};
 use crate::contract::{Contract, TlsSource};
 use crate::manifest::conditions::{self, MatchCondition};
 use crate::manifest::names;
-use crate::policy::{Action, NoFacts, Policy};
+use crate::policy::{Action, NoFacts, Policy, Rule};
 use crate::review::{self, Webhook};
 
 /// The installation in a namespace, by the names that its manifests have.
@@ -28,7 +28,11 @@ pub(super) fn installation(namespace: &str) -> Installation {
             names::COMPONENT_LABEL,
             names::WEBHOOK_COMPONENT
         ),
-        hooks: Hooks { validate: names::PODS_VALIDATE_HOOK.to_owned(), mutate: names::PODS_MUTATE_HOOK.to_owned() },
+        hooks: Hooks {
+            validate: names::PODS_VALIDATE_HOOK.to_owned(),
+            bindings: names::BINDINGS_VALIDATE_HOOK.to_owned(),
+            mutate: names::PODS_MUTATE_HOOK.to_owned(),
+        },
         target_annotation: names::FAILURE_POLICY_ANNOTATION.to_owned(),
         audit_path: "/audit/".to_owned(),
     }
@@ -40,18 +44,30 @@ pub(super) fn intent(contract: &Contract, installation: &Installation) -> Intent
     let by_name = |conditions: Vec<MatchCondition>| {
         conditions.into_iter().map(|condition| (condition.name.to_owned(), condition.expression)).collect()
     };
-    let match_conditions = [
+    let mut match_conditions: MatchConditions = [
         (names::PODS_MUTATE_HOOK, conditions::of_pod_mutation(policy)),
         (names::PODS_VALIDATE_HOOK, conditions::of_pod_validation(policy)),
         (names::TEMPLATES_VALIDATE_HOOK, conditions::of_template_validation(policy)),
         (names::BINDINGS_VALIDATE_HOOK, conditions::of_bindings(policy)),
         (names::LEVERS_VALIDATE_HOOK, conditions::of_levers(policy)),
-    ];
+    ]
+    .map(|(hook, conditions)| (hook.to_owned(), by_name(conditions)))
+    .into();
+    // Of hooks that the contract does not need there is nothing to want.
+    for (hook, needed) in [
+        (names::TEMPLATES_VALIDATE_HOOK, policy.judges_templates()),
+        (names::BINDINGS_VALIDATE_HOOK, policy.judges_bindings()),
+        (names::LEVERS_VALIDATE_HOOK, policy.action(Rule::LeverChange) > Action::Off),
+    ] {
+        if !needed {
+            match_conditions.remove(hook);
+        }
+    }
     Intent {
         keeps_authority: matches!(contract.tls.source, TlsSource::Managed),
         enforces_everywhere: policy.enforces_everywhere(),
         probe: probe(policy, &installation.probe_namespace),
-        match_conditions: match_conditions.map(|(hook, conditions)| (hook.to_owned(), by_name(conditions))).into(),
+        match_conditions,
     }
 }
 

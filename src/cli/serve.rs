@@ -16,7 +16,7 @@ use crate::lifecycle::{Readiness, Shutdown, Tasks};
 use crate::manifest::names;
 use crate::policy::{Facts, Policy};
 use crate::server::tls::TlsSource;
-use crate::server::{self, App, NamespaceLookup, Options, Policies};
+use crate::server::{self, App, ClusterLookup, Options, Policies};
 use crate::telemetry::log::{self, Level, LogFormat};
 use crate::telemetry::metrics::Metrics;
 
@@ -27,8 +27,9 @@ use crate::telemetry::metrics::Metrics;
 /// (server.metrics). SIGTERM ends it once every request in flight is answered. All settings are in the
 /// contract: see `gpufence config`. A changed contract file is in force within seconds.
 ///
-/// An API server is spoken to only where the contract selects namespaces by their labels, or the TLS source is
-/// managed: that of the pod's own cluster, or of the kubeconfig.
+/// An API server is spoken to where the contract selects namespaces by their labels, where the TLS source is
+/// managed, and where the rule node-name-bypass is on, to know the nodes: that of the pod's own cluster, or of the
+/// kubeconfig. Without one the first two end the process, and the third goes by nodes.whenUnknown.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// The namespace of the installation, for the TLS source managed
@@ -83,7 +84,7 @@ async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespa
     let app = Arc::new(App {
         policies: ArcSwap::from_pointee(Policies::new(contract.policy.clone())),
         facts: Arc::clone(&live) as Arc<dyn Facts>,
-        lookup: Some(Arc::clone(&live) as Arc<dyn NamespaceLookup>),
+        lookup: Some(Arc::clone(&live) as Arc<dyn ClusterLookup>),
         metrics: Arc::clone(&metrics),
     });
     // A contract that asks for more of the cluster than the first did is heard of here.
@@ -94,7 +95,10 @@ async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespa
     } else {
         None
     };
-    tasks.spawn("namespace labels", live.follow(in_force, labels, Arc::clone(&metrics)));
+    let nodes = contract.policy.reads_nodes().then(|| readiness.handle("nodes"));
+    let following = Arc::clone(&live).follow_namespaces(in_force.clone(), labels, Arc::clone(&metrics));
+    tasks.spawn("namespace labels", following);
+    tasks.spawn("nodes", live.follow_nodes(in_force, nodes, Arc::clone(&metrics)));
     // Lives as long as the process, file or not: who watches the policies must not be told of an end.
     let reload = Reload { started: loaded.contract, level, app: Arc::clone(&app), policies };
     if let Some(file) = file {

@@ -6,7 +6,9 @@
 //!
 //! | module | owns | used by |
 //! | --- | --- | --- |
+//! | `follow` | the objects of a kind, by list and watch | `namespaces`, `nodes` |
 //! | `namespaces` | the labels of namespaces, watched | `serve` |
+//! | `nodes` | the labels and taints of nodes, watched | `serve` |
 //! | `leaf` | the certificate that a replica makes for itself from the CA in a Secret | `serve` |
 //! | `lease` | which controller leads | `controller` |
 //! | `authority` | the Secret with the CA | `controller`, `serve` |
@@ -20,9 +22,11 @@
 
 mod authority;
 pub mod controller;
+mod follow;
 mod leaf;
 mod lease;
 mod namespaces;
+mod nodes;
 pub mod pods;
 mod probe;
 mod registrations;
@@ -40,6 +44,7 @@ pub use kube::Client;
 
 pub use leaf::{LeafError, follow as follow_authority};
 pub use namespaces::Namespaces;
+pub use nodes::Nodes;
 pub use probe::Probe;
 pub use registrations::{FailurePolicy, RegistrationError, insisting};
 pub use target::{Armed, set_target};
@@ -80,12 +85,15 @@ pub struct Installation {
     pub audit_path: String,
 }
 
-/// The webhooks that judge and complete pods.
+/// The webhooks that are armed, by what they do.
 #[derive(Debug, Clone)]
 pub struct Hooks {
-    /// The validating one.
+    /// The validating one for pods.
     pub validate: String,
-    /// The mutating one.
+    /// The validating one for Bindings, which is armed with it only where its match conditions leave schedulers out:
+    /// otherwise an outage would end all scheduling.
+    pub bindings: String,
+    /// The mutating one for pods.
     pub mutate: String,
 }
 

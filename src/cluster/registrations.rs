@@ -162,6 +162,8 @@ pub(super) struct Registration {
     pub(super) hooks: Vec<Hook>,
     /// The webhook that judges or completes pods.
     pod_hook: usize,
+    /// The name of the webhook that judges Bindings, whether it is there or not.
+    bindings_hook: String,
     /// The namespaces of which the API server asks it.
     namespaces: LabelSelector,
     /// What the annotation asks for; without it or with another word Ignore, which harms nobody.
@@ -207,6 +209,7 @@ impl Registration {
             namespaces: read_selector(&found.data["webhooks"][pod_hook]["namespaceSelector"]),
             hooks,
             pod_hook,
+            bindings_hook: installation.hooks.bindings.clone(),
             target: target.unwrap_or(FailurePolicy::Ignore),
             audit_path: installation.audit_path.clone(),
         })
@@ -257,12 +260,25 @@ impl Registration {
         })
     }
 
-    /// The change that sets the failurePolicy of the webhook for pods, and of the others of ours to Ignore, which they
-    /// never leave. Empty where nothing is to be done.
-    pub(super) fn with_failure_policy(&self, policy: FailurePolicy) -> Vec<Value> {
-        let name = &self.pod_hook().name;
+    /// Whether an outage of the webhook may refuse anything: of the one for pods, and of the one for Bindings where the
+    /// API server keeps from it exactly what the contract wants to be kept, which are those of schedulers. One that is
+    /// asked about them too, or about those of another contract, would end all scheduling.
+    pub(super) fn is_armable(&self, hook: &Hook, wanted: &MatchConditions) -> bool {
+        let leaves_schedulers_out =
+            || !hook.conditions.is_empty() && wanted.get(&hook.name).is_some_and(|wanted| *wanted == hook.conditions);
+        hook.is_ours
+            && (hook.name == self.pod_hook().name || hook.name == self.bindings_hook && leaves_schedulers_out())
+    }
+
+    /// The webhooks that [`Self::is_armable`] says may be armed, the one for pods among them.
+    pub(super) fn armable<'a>(&'a self, wanted: &'a MatchConditions) -> impl Iterator<Item = &'a Hook> {
+        self.hooks.iter().filter(|hook| self.is_armable(hook, wanted))
+    }
+
+    /// The change that sets the failurePolicy of the webhooks of ours. Empty where nothing is to be done.
+    pub(super) fn with_failure_policy(&self, wanted: &impl Fn(&Hook) -> FailurePolicy) -> Vec<Value> {
         self.change("failurePolicy", |hook| {
-            let wanted = if hook.name == *name { policy } else { FailurePolicy::Ignore };
+            let wanted = wanted(hook);
             (hook.is_ours && hook.failure_policy != wanted).then(|| json!(wanted.as_str()))
         })
     }

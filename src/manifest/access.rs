@@ -43,8 +43,15 @@ pub(super) fn identities(plan: &Plan<'_>) -> Vec<Value> {
     let probe = names::probe_namespace(plan.namespace());
     objects.extend(role(plan, &probe, controller, &[rule("", "pods", None, &["create"])]));
 
-    if plan.policy().reads_namespace_labels() {
-        objects.extend(cluster_role(plan, server, &[rule("", "namespaces", None, &["get", "list", "watch"])]));
+    let policy = plan.policy();
+    let followed = [("namespaces", policy.reads_namespace_labels()), ("nodes", policy.reads_nodes())];
+    let followed: Vec<_> = followed
+        .into_iter()
+        .filter(|(_, reads)| *reads)
+        .map(|(resource, _)| rule("", resource, None, &["get", "list", "watch"]))
+        .collect();
+    if !followed.is_empty() {
+        objects.extend(cluster_role(plan, server, &followed));
     }
     let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
         .map(|resource| rule("admissionregistration.k8s.io", resource, Some(names::INSTANCE), &["get", "patch"]));

@@ -233,7 +233,7 @@ impl Plan<'_> {
 
     /// Whether a replica reads anything from the API server.
     fn server_needs_api(&self) -> bool {
-        self.is_managed() || self.policy().reads_namespace_labels()
+        self.is_managed() || self.policy().reads_namespace_labels() || self.policy().reads_nodes()
     }
 
     /// An object in the installation's namespace.

@@ -126,6 +126,12 @@ impl Policy {
         &self.identities
     }
 
+    /// Whether workload templates are judged.
+    #[must_use]
+    pub fn judges_templates(&self) -> bool {
+        self.templates > Action::Off
+    }
+
     /// The same policy with templates judged where the contract lets them alone, for callers that ask what
     /// becomes of their pods.
     #[must_use]

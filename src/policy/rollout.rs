@@ -1,7 +1,7 @@
 //! A namespace's own ceiling, and the mode in force for it.
 
 use super::allowlist::named;
-use super::{Facts, LabelSelector, Mode, Patterns, Policy};
+use super::{Action, Facts, LabelSelector, Mode, Patterns, Policy, Rule};
 
 /// A ceiling for some namespaces. A namespace is meant where a name or the labels match.
 #[derive(Debug, Clone)]
@@ -44,6 +44,12 @@ impl Policy {
     pub fn reads_namespace_labels(&self) -> bool {
         self.pools.iter().any(|pool| pool.namespaces.selector.is_some())
             || self.rollout.iter().any(|rollout| rollout.selector.is_some())
+    }
+
+    /// Whether any decision can depend on the labels and taints of nodes.
+    #[must_use]
+    pub fn reads_nodes(&self) -> bool {
+        self.action(Rule::NodeNameBypass) > Action::Off
     }
 
     /// Whether the contract is enforced in every namespace.

@@ -8,6 +8,9 @@ use crate::policy::{Action, Decision, Mode, Text, visible};
 /// The rule of the entry which says that the labels of the namespace are not known.
 pub(super) const LABELS: &str = "namespace-labels";
 
+/// The rule of the entry which says that a node is not known.
+const NODE: &str = "node";
+
 /// What was decided, in words that the log and the metrics take.
 #[derive(Debug)]
 pub struct Account<'b> {
@@ -33,6 +36,8 @@ pub struct Account<'b> {
     pub exemptions: Vec<ExemptionUse>,
     /// Whether the labels of the namespace are not known, and the answer could be another with them.
     pub labels_unknown: bool,
+    /// The node that is not known, where the answer could be another if it were.
+    pub node_unknown: Option<String>,
     /// The patch as JSON, made or not.
     pub(super) patch: Option<String>,
 }
@@ -49,7 +54,7 @@ pub struct ExemptionUse {
 /// One thing worth a place in the log and a count.
 #[derive(Debug)]
 pub struct Entry {
-    /// A rule's id, `injection`, `exemption`, `fault`, `namespace-labels` or `bad-request`.
+    /// A rule's id, `injection`, `exemption`, `fault`, `namespace-labels`, `node` or `bad-request`.
     pub rule: &'static str,
     /// `deny`, `warn`, `audit`, `inject`, `refuse`, each also with `would-` before it; `exempt`; `report`.
     pub action: &'static str,
@@ -65,6 +70,7 @@ impl<'b> Account<'b> {
         if decision.labels_unknown {
             entries.push(Entry::labels_unknown(&request.namespace));
         }
+        entries.extend(decision.node_unknown.as_deref().map(Entry::node_unknown));
         Self {
             uid: request.uid.0.clone(),
             operation: request.verb().map_or("unknown", Verb::as_str),
@@ -77,6 +83,7 @@ impl<'b> Account<'b> {
             entries,
             exemptions: exemptions(decision),
             labels_unknown: decision.labels_unknown,
+            node_unknown: decision.node_unknown.clone(),
             patch,
         }
     }
@@ -111,6 +118,7 @@ impl<'b> Account<'b> {
             entries: Vec::new(),
             exemptions: Vec::new(),
             labels_unknown: false,
+            node_unknown: None,
             patch: None,
         }
     }
@@ -123,6 +131,14 @@ impl Entry {
             visible(namespace)
         );
         Self { rule: LABELS, action: "report", message }
+    }
+
+    fn node_unknown(node: &str) -> Self {
+        let message = format!(
+            "the labels and taints of node {} are not known: whether it is a GPU node could not be told",
+            visible(node)
+        );
+        Self { rule: NODE, action: "report", message }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `connection` | one HTTP/1.1 connection |
 //! | `deadline` | how long a connection may be silent |
 //! | `webhooks` | the webhooks' paths, from bytes to bytes |
-//! | `lookup` | a namespace whose labels are not known, looked up once |
+//! | `lookup` | a namespace or node that is not known, looked up once |
 //! | `body` | the limit on one body and the budget over all |
 //! | `allowance` | how long the caller waits |
 //! | `refusal` | every answer that is not a review's |
@@ -48,7 +48,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::lifecycle::{Readiness, Shutdown, SignalError, TaskError, Tasks, signals};
 use crate::policy::{Facts, Mode, Policy};
 use crate::telemetry::metrics::Metrics;
-pub use lookup::{Labels, LookingUp, LookupError, NamespaceLookup};
+pub use lookup::{ClusterLookup, Labels, LookingUp, LookupError};
 use tls::{Credentials, Files, Identity, TlsError, TlsSource};
 
 /// Where and how to serve.
@@ -74,8 +74,8 @@ pub struct App {
     pub policies: ArcSwap<Policies>,
     /// What is known of the cluster.
     pub facts: Arc<dyn Facts>,
-    /// Where a namespace is looked up whose labels a decision asked for and did not know.
-    pub lookup: Option<Arc<dyn NamespaceLookup>>,
+    /// Where a namespace or a node is looked up that a decision asked for and did not know.
+    pub lookup: Option<Arc<dyn ClusterLookup>>,
     /// Where everything is counted.
     pub metrics: Arc<Metrics>,
 }

@@ -2,8 +2,8 @@
 //!
 //! A handler reads the body within its bounds, hands it to [`review::answer`], counts, logs, and
 //! writes the answer. What the bytes mean is the review's affair. Where the answer rests on labels of a
-//! namespace that are not known, they are looked up and the same bytes answered once more: only the last
-//! answer counts.
+//! namespace or on a node that are not known, they are looked up and the same bytes answered once more: only
+//! the last answer counts.
 //!
 //! The paths below `/audit` answer by the same contract, but in audit mode at most: which of the two an
 //! installation calls is in its registration, where one change takes effect at once.
@@ -121,7 +121,7 @@ async fn review(app: &App, webhook: Webhook, under: Under, body: &[u8], deadline
     }
 }
 
-/// The first answer, or where that rests on labels which are not known and can be looked up, the second.
+/// The first answer, or where that rests on what is not known and can be looked up, the second.
 /// The only wait between a body and its answer.
 async fn informed<'b>(
     app: &App,
@@ -131,10 +131,14 @@ async fn informed<'b>(
     deadline: Instant,
     first: Answer<'b>,
 ) -> Result<Answer<'b>, Refusal> {
-    let Some(lookup) = app.lookup.as_deref().filter(|_| first.account.labels_unknown) else {
-        return Ok(first);
+    let account = &first.account;
+    let wanted = lookup::Wanted {
+        namespace: account.labels_unknown.then_some(&*account.namespace),
+        node: account.node_unknown.as_deref(),
     };
-    match lookup::until(deadline, lookup, &first.account.namespace, &*app.facts, &app.metrics).await {
+    let is_certain = wanted.namespace.is_none() && wanted.node.is_none();
+    let Some(lookup) = app.lookup.as_deref().filter(|_| !is_certain) else { return Ok(first) };
+    match lookup::until(deadline, lookup, wanted, &*app.facts, &app.metrics).await {
         Some(facts) => answer(app, webhook, under, &facts, body),
         None => Ok(first),
     }

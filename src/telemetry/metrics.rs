@@ -59,6 +59,9 @@ pub struct Metrics {
     namespace_lookups: Family<OutcomeLabels, Counter>,
     /// Without a series until labels are watched: most installations need none.
     namespace_labels: Family<NoLabels, Gauge>,
+    node_lookups: Family<OutcomeLabels, Counter>,
+    /// Without a series until nodes have been read.
+    nodes: Family<NoLabels, Gauge>,
     exemptions: exemptions::Exemptions,
 }
 
@@ -91,6 +94,8 @@ impl Metrics {
             contract_last_success: Gauge::default(),
             namespace_lookups: Family::default(),
             namespace_labels: Family::default(),
+            node_lookups: Family::default(),
+            nodes: Family::default(),
             exemptions: exemptions::Exemptions::default(),
         };
         for rejection in Rejection::ALL {
@@ -101,7 +106,9 @@ impl Metrics {
             drop(metrics.contract_reloads.get_or_create(&OutcomeLabels::of_reload(result)));
         }
         for lookup in Lookup::ALL {
-            drop(metrics.namespace_lookups.get_or_create(&OutcomeLabels { outcome: lookup.as_str() }));
+            let outcome = OutcomeLabels { outcome: lookup.as_str() };
+            drop(metrics.namespace_lookups.get_or_create(&outcome));
+            drop(metrics.node_lookups.get_or_create(&outcome));
         }
         metrics.registered()
     }
@@ -180,6 +187,16 @@ impl Metrics {
             "namespace_labels_current_timestamp_seconds",
             "When the labels of namespaces were last known to be current, in seconds since 1970",
             self.namespace_labels.clone(),
+        );
+        registry.register(
+            "node_lookups",
+            "Nodes looked up for a review because nothing was known of them",
+            self.node_lookups.clone(),
+        );
+        registry.register(
+            "nodes_current_timestamp_seconds",
+            "When the labels and taints of nodes were last known to be current, in seconds since 1970",
+            self.nodes.clone(),
         );
         self.exemptions.register(registry);
         registry.register(
@@ -285,6 +302,16 @@ impl Metrics {
     /// The labels of namespaces are known as they were at this time, in seconds since 1970.
     pub fn namespace_labels_current(&self, at: i64) {
         self.namespace_labels.get_or_create(&NoLabels {}).set(at);
+    }
+
+    /// A node was looked up for a review.
+    pub fn node_looked_up(&self, lookup: Lookup) {
+        self.node_lookups.get_or_create(&OutcomeLabels { outcome: lookup.as_str() }).inc();
+    }
+
+    /// The nodes are known as they were at this time, in seconds since 1970.
+    pub fn nodes_current(&self, at: i64) {
+        self.nodes.get_or_create(&NoLabels {}).set(at);
     }
 
     /// Everything as text, of the type [`CONTENT_TYPE`].

@@ -13,7 +13,7 @@ count() {
 }
 
 printf '%-16s %10s %22s %14s\n' review bytes 'instructions/review' 'per byte'
-for case in ordinary-3KB ordinary-20KB ordinary-200KB gpu-3KB gpu-20KB gpu-200KB; do
+for case in ordinary-3KB ordinary-20KB ordinary-200KB gpu-3KB gpu-20KB gpu-200KB few-3KB many-3KB; do
     few=$(count "$case" 10)
     many=$(count "$case" 110)
     each=$(((many - few) / 100))

@@ -9,6 +9,9 @@ pub(crate) enum Pod {
     Ordinary,
     /// A GPU, in an allowed namespace.
     Gpu,
+    /// Nothing of a pool, and put onto a node.
+    #[allow(dead_code, reason = "not every benchmark has caches")]
+    Placed,
 }
 
 /// A review of a pod's creation of about `bytes` bytes. It grows as real pods do: containers with
@@ -26,7 +29,9 @@ pub(crate) fn review(pod: Pod, bytes: usize) -> String {
 
 fn review_with(pod: Pod, containers: usize) -> String {
     let resources = match pod {
-        Pod::Ordinary => json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "128Mi"}}),
+        Pod::Ordinary | Pod::Placed => {
+            json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "128Mi"}})
+        }
         Pod::Gpu => json!({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}),
     };
     let container = |index: usize| {
@@ -67,7 +72,7 @@ fn review_with(pod: Pod, containers: usize) -> String {
     } else {
         json!({})
     };
-    let object = json!({
+    let mut object = json!({
         "kind": "Pod",
         "apiVersion": "v1",
         "metadata": {
@@ -110,6 +115,9 @@ fn review_with(pod: Pod, containers: usize) -> String {
         },
         "status": {},
     });
+    if pod == Pod::Placed {
+        object["spec"]["nodeName"] = "gpu-node-00000".into();
+    }
     // kube-apiserver's own order of keys, which a serde_json map would not keep.
     format!(
         r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"7e2c0fd1-7e8a-48e3-bc1e-ee4b31915085","kind":{{"group":"","version":"v1","kind":"Pod"}},"resource":{{"group":"","version":"v1","resource":"pods"}},"requestKind":{{"group":"","version":"v1","kind":"Pod"}},"requestResource":{{"group":"","version":"v1","resource":"pods"}},"namespace":"ml-team","operation":"CREATE","userInfo":{{"username":"system:serviceaccount:kube-system:replicaset-controller","uid":"0f1c4d0e-8ad4-44d4-a4b5-0d0c41d1c2a7","groups":["system:serviceaccounts","system:serviceaccounts:kube-system","system:authenticated"]}},"object":{object},"oldObject":null,"dryRun":false,"options":{{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}}}}}}"#

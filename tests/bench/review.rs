@@ -6,6 +6,7 @@
 
 #![expect(clippy::expect_used, reason = "a benchmark may fail as a test does")]
 
+mod cluster;
 mod payload;
 
 use std::hint::black_box;
@@ -69,9 +70,23 @@ fn bench(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// One review that asks for a node and for the labels of its namespace, of a small cluster and of a large one.
+fn caches(criterion: &mut Criterion) {
+    let policy = cluster::policy();
+    let mut group = criterion.benchmark_group("pod put onto a node, validate");
+    for (label, size) in [("1 node", cluster::FEW), ("10,000 nodes", cluster::MANY)] {
+        let facts = cluster::Caches::filled(size);
+        let body = review(Pod::Placed, 3_000);
+        group.bench_with_input(BenchmarkId::new("answer", label), &body, |bencher, body| {
+            bencher.iter(|| answer(&policy, &facts, Webhook::Validate, black_box(body.as_bytes())));
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(50);
-    targets = bench
+    targets = bench, caches
 }
 criterion_main!(benches);

@@ -36,8 +36,7 @@ pub struct Cluster {
     pub runtime: Runtime,
     /// Asks as the administrator.
     pub client: Client,
-    /// How the API server is reached, where it was started here. Only the tests of an installation ask.
-    #[allow(dead_code, reason = "the other tests ask through the client")]
+    /// How the API server is reached, where it was started here.
     pub started: Option<Started>,
     /// The webhooks' certificates.
     pub certificates: Certificates,

@@ -63,25 +63,16 @@ impl Fence {
 
     /// Serves a contract, and no API server knows of it.
     pub fn serving(contract: &Contract) -> Self {
-        Self::start(contract, false)
-    }
-
-    /// As [`serving`](Self::serving), for a contract that reads the labels of namespaces.
-    pub fn watching(contract: &Contract) -> Self {
-        Self::start(contract, true)
-    }
-
-    fn start(contract: &Contract, watches: bool) -> Self {
         let id = cluster().unique();
         let folder = cluster().folder(&id);
         let file = folder.join("contract.yaml");
         std::fs::write(&file, contract.text()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpufence"));
         command.arg("serve").arg("--config").arg(&file);
-        // A cluster that was found comes with a KUBECONFIG.
-        if let (true, Some(started)) = (watches, &cluster().started) {
-            let kubeconfig = folder.join("kubeconfig.json");
-            std::fs::write(&kubeconfig, serde_json::to_string(&started.kubeconfig(Cluster::TOKEN)).unwrap()).unwrap();
+        // Of a cluster that runs already the environment tells.
+        if let Some(started) = &cluster().started {
+            let kubeconfig = folder.join("kubeconfig");
+            std::fs::write(&kubeconfig, started.kubeconfig_text(Cluster::TOKEN)).unwrap();
             command.env("KUBECONFIG", kubeconfig);
         }
         let mut process = Process::start("gpufence", command, &folder);
@@ -149,7 +140,8 @@ impl Fence {
         let mut mutate = self.webhook(MUTATE, self.https.port(), "/mutate");
         mutate["reinvocationPolicy"] = json!(reinvocation_policy);
         let mut validate = self.webhook(VALIDATE, self.https.port(), "/validate");
-        let templates = json!([
+        let others = json!([
+            {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["bindings"]},
             {
                 "operations": ["CREATE", "UPDATE"],
                 "apiGroups": [""],
@@ -169,7 +161,7 @@ impl Fence {
                 "resources": ["jobs", "cronjobs"],
             },
         ]);
-        validate["rules"].as_array_mut().unwrap().extend(templates.as_array().unwrap().iter().cloned());
+        validate["rules"].as_array_mut().unwrap().extend(others.as_array().unwrap().iter().cloned());
         for webhook in [&mut mutate, &mut validate] {
             webhook["failurePolicy"] = json!(failure_policy);
             if !match_conditions.is_null() {

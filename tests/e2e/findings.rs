@@ -14,6 +14,38 @@ pub fn toleration_outside(field: &str, namespace: &str) -> String {
     )
 }
 
+/// The finding about a pod put past the scheduler, by this field, onto a node of the pool that is closed to its namespace.
+pub fn placed_outside(field: &str, node: &str, namespace: &str) -> String {
+    format!(
+        "node-name-bypass: {field} puts this pod onto node {node} of pool nvidia past the scheduler, closed to namespace \
+         {namespace} (allowed: ml-*). Remove it or use an allowed namespace."
+    )
+}
+
+/// The finding about one that the namespace could let the scheduler put there.
+pub fn placed_untolerated(node: &str) -> String {
+    format!(
+        "node-name-bypass: spec.nodeName puts this pod onto node {node} of pool nvidia past the scheduler and its taint \
+         dedicated=gpu:NoSchedule, which the pod does not tolerate. Leave it out: the scheduler places the pod."
+    )
+}
+
+/// The finding about a Binding that somebody else than a scheduler makes.
+pub fn bound_by_hand(node: &str) -> String {
+    format!(
+        "node-name-bypass: target.name puts this pod onto node {node} of pool nvidia past the scheduler, which only the \
+         contract's schedulers may (system:kube-scheduler). Leave the binding to the scheduler."
+    )
+}
+
+/// The finding about a node that is not there.
+pub fn placed_nowhere(node: &str) -> String {
+    format!(
+        "node-name-bypass: spec.nodeName is {node}, and there is no such node: one that comes by this name may be a GPU \
+         node, and no taint keeps out who waits for it. Leave it out: the scheduler places the pod."
+    )
+}
+
 /// The field of a toleration by its place.
 pub fn toleration(index: usize) -> String {
     format!("spec.tolerations[{index}]")

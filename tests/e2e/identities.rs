@@ -86,8 +86,13 @@ fn a_person_who_forges_the_daemon_set_as_owner_is_refused() {
 
 /// A node, its pod as a kubelet writes the mirror of a static one, and the kubelet.
 fn mirror(fence: &Fence, namespace: &str) -> (Pod, User) {
-    let name = fence.unique("node");
-    let owner = fence.make(&node(&name));
+    mirror_on(fence, namespace, &node(&fence.unique("node")))
+}
+
+/// The same for a node of its own kind, which is made.
+pub fn mirror_on(fence: &Fence, namespace: &str, node: &Value) -> (Pod, User) {
+    let owner = fence.make(node);
+    let name = node["metadata"]["name"].as_str().unwrap();
     let user = format!("system:node:{name}");
     // The node authorizer would allow it. Where there is none, this does.
     fence.make(&json!({

@@ -27,7 +27,7 @@ fn guarded() -> Fence {
         .with("rules", json!({"lever-change": "deny"}))
         .with("levers", json!({"groups": ["system:masters"]}))
         .with("contact", "the GPU team");
-    let fence = Fence::watching(&contract);
+    let fence = Fence::serving(&contract);
     fence.register_levers(&rendered(contract));
     // The API server calls once it refuses. The administrator is nobody whom it would refuse.
     let tester = member(&fence, "tester", "namespaces", &["create"], None);

@@ -51,6 +51,8 @@ mod enforce;
 mod identities;
 /// Who may change what the fence stands on.
 mod levers;
+/// Who puts a pod onto a node past the scheduler.
+mod node_name;
 /// Pods that could never run on the pool's nodes.
 mod placement;
 /// What the registration decides: the webhook is not there, or not asked.

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use gpufence::lifecycle::{Readiness, Shutdown, Tasks};
 use gpufence::policy::NoFacts;
 use gpufence::server::tls::{Credentials, Identity, TlsSource};
-use gpufence::server::{self, App, NamespaceLookup, Options, Policies, ServerError};
+use gpufence::server::{self, App, ClusterLookup, Options, Policies, ServerError};
 use gpufence::telemetry::metrics::Metrics;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Serves a contract, given as YAML over the built-in one, without facts but what the lookup finds.
-    pub async fn start(contract: &str, lookup: Option<Arc<dyn NamespaceLookup>>) -> Self {
+    pub async fn start(contract: &str, lookup: Option<Arc<dyn ClusterLookup>>) -> Self {
         let credentials = Credentials::self_signed(&[NAME.to_owned()]).unwrap();
         let trust = trusting(credentials.certificate());
         let shutdown = Shutdown::new();
@@ -44,7 +44,7 @@ impl Embedded {
     /// The same, with an identity that may change, and without waiting until it is ready.
     pub async fn serve(
         contract: &str,
-        lookup: Option<Arc<dyn NamespaceLookup>>,
+        lookup: Option<Arc<dyn ClusterLookup>>,
         identity: Arc<Identity>,
         trust: TlsConnector,
         readiness: Readiness,

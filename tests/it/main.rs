@@ -39,6 +39,8 @@ mod match_conditions;
 mod messages;
 /// Decisions that depend on the labels of namespaces, known, unknown and looked up.
 mod namespace_labels;
+/// Decisions that depend on nodes, known, unknown and looked up.
+mod node_lookups;
 /// Pods that somebody puts onto a node past the scheduler.
 mod node_name;
 /// Objects from the wild, judged as the API server would.

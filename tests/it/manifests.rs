@@ -599,15 +599,22 @@ fn each_identity_may_do_what_it_does_and_no_more() {
     ];
     const CA: &str = "gpufence in gpufence: get,list,watch secrets gpufence-ca";
     const LABELS: &str = "gpufence in everywhere: get,list,watch namespaces";
+    const NODES: &str = "gpufence in everywhere: get,list,watch nodes";
     let without_secret = [CONTROLLER[0], CONTROLLER[1], CONTROLLER[3]];
-    let selects = enforcing("rollout: [{selector: {matchLabels: {a: b}}, mode: warn}]");
+    let anywhere = "rules: {node-name-bypass: 'off'}\n";
+    let selector = "rollout: [{selector: {matchLabels: {a: b}}, mode: warn}]";
+    let [selects, blind] = [selector, anywhere].map(enforcing);
+    let selects_blindly = enforcing(&format!("{anywhere}{selector}"));
     let files = Tls::Files { ca: None };
     for (yaml, tls, expected) in [
-        (&enforcing(""), Tls::Managed, [&[CA][..], &CONTROLLER, &REGISTRATIONS].concat()),
-        (&selects, Tls::Managed, [&[CA][..], &CONTROLLER, &[LABELS], &REGISTRATIONS].concat()),
-        (&enforcing(""), files.clone(), [&without_secret[..], &REGISTRATIONS].concat()),
-        (&selects, Tls::CertManager, [&without_secret[..], &[LABELS], &REGISTRATIONS].concat()),
-        (&selects, files, [&without_secret[..], &[LABELS], &REGISTRATIONS].concat()),
+        (&enforcing(""), Tls::Managed, [&[CA][..], &CONTROLLER, &[NODES], &REGISTRATIONS].concat()),
+        (&blind, Tls::Managed, [&[CA][..], &CONTROLLER, &REGISTRATIONS].concat()),
+        (&selects, Tls::Managed, [&[CA][..], &CONTROLLER, &[LABELS, NODES], &REGISTRATIONS].concat()),
+        (&selects_blindly, Tls::Managed, [&[CA][..], &CONTROLLER, &[LABELS], &REGISTRATIONS].concat()),
+        (&enforcing(""), files.clone(), [&without_secret[..], &[NODES], &REGISTRATIONS].concat()),
+        (&blind, files.clone(), [&without_secret[..], &REGISTRATIONS].concat()),
+        (&selects, Tls::CertManager, [&without_secret[..], &[LABELS, NODES], &REGISTRATIONS].concat()),
+        (&selects_blindly, files, [&without_secret[..], &[LABELS], &REGISTRATIONS].concat()),
     ] {
         let objects = rendered(yaml, &Options { tls: tls.clone(), ..Options::default() }).objects;
         assert_eq!(grants(&objects), expected, "{tls:?}");
@@ -618,7 +625,7 @@ fn each_identity_may_do_what_it_does_and_no_more() {
             assert_eq!(binding["subjects"], subjects);
         }
         // A token only where there is something to do with it.
-        let reads = tls == Tls::Managed || yaml.contains("selector");
+        let reads = tls == Tls::Managed || expected.contains(&LABELS) || expected.contains(&NODES);
         let tokens: Vec<_> = pod_specs(&objects).iter().map(|spec| &spec["automountServiceAccountToken"]).collect();
         assert_eq!(tokens, [&json!(reads), &json!(true)], "{tls:?}");
         for account in of_kind(&objects, "ServiceAccount") {
@@ -648,9 +655,10 @@ fn no_pod_can_ever_be_in_the_probe_namespace() {
 
 #[test]
 fn network_policies_open_what_is_used() {
-    let render_with = |network_policy, tls: Tls| {
-        rendered(&enforcing(""), &Options { network_policy, tls, ..Options::default() }).objects
+    let render = |contract: &str, network_policy, tls: Tls| {
+        rendered(&enforcing(contract), &Options { network_policy, tls, ..Options::default() }).objects
     };
+    let render_with = |network_policy, tls| render("", network_policy, tls);
     assert!(of_kind(&render_with(false, Tls::Managed), "NetworkPolicy").is_empty());
     let ports = |rules: &Value| {
         let rules = rules.as_array().unwrap().iter();
@@ -675,8 +683,11 @@ fn network_policies_open_what_is_used() {
         assert_eq!(policy["podSelector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]);
     }
     // Without anything to read it calls nobody.
-    let silent = render_with(true, Tls::Files { ca: None });
+    let silent = render("rules: {node-name-bypass: 'off'}", true, Tls::Files { ca: None });
     assert_eq!(named(&silent, "NetworkPolicy", "gpufence")["spec"]["egress"], json!([]));
+    let reads_nodes = render_with(true, Tls::Files { ca: None });
+    let egress = &named(&reads_nodes, "NetworkPolicy", "gpufence")["spec"]["egress"];
+    assert_eq!(ports(egress), "UDP/53 TCP/53 TCP/443 TCP/6443");
 }
 
 #[test]

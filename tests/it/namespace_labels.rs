@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gpufence::policy::{DAEMON_SET_CONTROLLER, Decision, Facts, InForce, Kind, Mode, NamespaceLabels, NoFacts, Phase};
-use gpufence::server::{Labels, LookingUp, NamespaceLookup};
+use gpufence::policy::{
+    DAEMON_SET_CONTROLLER, Decision, Facts, InForce, Kind, Mode, NamespaceLabels, NoFacts, Node, Phase,
+};
+use gpufence::server::{ClusterLookup, Labels, LookingUp};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tracing_subscriber::fmt::MakeWriter;
@@ -198,8 +200,8 @@ impl Fake {
     }
 }
 
-impl NamespaceLookup for Fake {
-    fn look_up<'a>(&'a self, namespace: &'a str) -> LookingUp<'a> {
+impl ClusterLookup for Fake {
+    fn look_up_namespace<'a>(&'a self, namespace: &'a str) -> LookingUp<'a, Labels> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             // As a real one, it does not answer at once.
@@ -220,11 +222,15 @@ impl NamespaceLookup for Fake {
             }
         })
     }
+
+    fn look_up_node<'a>(&'a self, name: &'a str) -> LookingUp<'a, Arc<Node>> {
+        unreachable!("nothing here rests on the node {name}")
+    }
 }
 
 /// Lines that this thread logs, as JSON.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -246,13 +252,13 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Lines {
-    fn collect() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub fn collect() -> (Self, tracing::subscriber::DefaultGuard) {
         let lines = Self::default();
         let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
         (lines, tracing::subscriber::set_default(subscriber))
     }
 
-    fn with(&self, key: &str, value: impl fmt::Display) -> Vec<Value> {
+    pub fn with(&self, key: &str, value: impl fmt::Display) -> Vec<Value> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.filter(|line| line[key] == value.to_string()).collect()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::super::probe::{self, Outcome};
-use super::super::registrations::{FailurePolicy, Registration};
+use super::super::registrations::{FailurePolicy, Hook, Registration};
 use super::super::{Installation, Intent, Said};
 use super::{Controller, RoundError, Seen};
 
@@ -38,10 +38,13 @@ impl Controller {
                 );
             }
             // Where it may stay armed the others of its webhooks still may not be.
-            let is_armed = registration.pod_hook().failure_policy;
             let may_fail = may_fail(registration, intent, &self.installation);
-            let wanted = if may_fail { is_armed } else { FailurePolicy::Ignore };
-            done |= self.set_failure_policy(registration, wanted, may_fail).await?;
+            let may_stay = may_fail && registration.pod_hook().failure_policy == FailurePolicy::Fail;
+            let wanted = |hook: &Hook| {
+                let stays = may_stay && registration.is_armable(hook, &intent.match_conditions);
+                if stays { hook.failure_policy } else { FailurePolicy::Ignore }
+            };
+            done |= self.set_failure_policy(registration, &wanted, may_fail).await?;
         }
         self.say("namespaceSelector", reached);
         Ok(done)
@@ -59,9 +62,15 @@ impl Controller {
             let is_armed = registration.pod_hook().failure_policy == FailurePolicy::Fail;
             let may_fail = may_fail(registration, intent, &self.installation);
             self.metrics.armed(registration.kind.webhook(), is_armed, may_fail);
-            if may_fail && !is_armed {
+            let all_armed =
+                registration.armable(&intent.match_conditions).all(|hook| hook.failure_policy == FailurePolicy::Fail);
+            if may_fail && !all_armed {
+                let wanted = |hook: &Hook| {
+                    let is_armable = registration.is_armable(hook, &intent.match_conditions);
+                    if is_armable { FailurePolicy::Fail } else { FailurePolicy::Ignore }
+                };
                 match self.may_arm(registration, seen, intent).await {
-                    Ok(()) => drop(self.set_failure_policy(registration, FailurePolicy::Fail, true).await?),
+                    Ok(()) => drop(self.set_failure_policy(registration, &wanted, true).await?),
                     Err(why) => waits = why,
                 }
             }
@@ -86,7 +95,7 @@ impl Controller {
     async fn set_failure_policy(
         &self,
         registration: &Registration,
-        wanted: FailurePolicy,
+        wanted: &(impl Fn(&Hook) -> FailurePolicy + Sync),
         may_fail: bool,
     ) -> Result<bool, RoundError> {
         let operations = registration.with_failure_policy(wanted);
@@ -94,19 +103,24 @@ impl Controller {
             return Ok(false);
         }
         if registration.apply(&self.client, operations).await? {
-            self.metrics.armed(registration.kind.webhook(), wanted == FailurePolicy::Fail, may_fail);
-            tracing::info!(
-                configuration = registration.kind.name(),
-                webhook = registration.pod_hook().name,
-                failure_policy = wanted.as_str(),
-                "failurePolicy set"
-            );
+            let is_armed = wanted(registration.pod_hook()) == FailurePolicy::Fail;
+            self.metrics.armed(registration.kind.webhook(), is_armed, may_fail);
+            for hook in registration.hooks.iter().filter(|hook| hook.is_ours && wanted(hook) != hook.failure_policy) {
+                tracing::info!(
+                    configuration = registration.kind.name(),
+                    webhook = hook.name,
+                    failure_policy = wanted(hook).as_str(),
+                    "failurePolicy set"
+                );
+            }
         }
         Ok(true)
     }
 
     async fn may_arm(&mut self, registration: &Registration, seen: &[Seen], intent: &Intent) -> Result<(), String> {
-        self.trusted(seen, &registration.pod_hook().ca_bundle)?;
+        for hook in registration.armable(&intent.match_conditions) {
+            self.trusted(seen, &hook.ca_bundle)?;
+        }
         self.refuses(intent, Duration::ZERO).await
     }
 

@@ -10,6 +10,7 @@ fn registration(version: &str) -> Registration {
         resource_version: version.to_owned(),
         hooks: Vec::new(),
         pod_hook: 0,
+        bindings_hook: "bindings".to_owned(),
         namespaces: LabelSelector::default(),
         target: FailurePolicy::Fail,
         audit_path: "/audit/".to_owned(),
@@ -45,4 +46,44 @@ async fn a_change_that_came_too_late_is_no_fault_and_one_that_is_refused_is() {
         error.to_string(),
         "ValidatingWebhookConfiguration gpufence: the server rejected our request due to an error in our request (code 422)"
     );
+}
+
+fn hook(name: &str, policy: FailurePolicy, conditions: &[(&str, &str)]) -> Hook {
+    Hook {
+        name: name.to_owned(),
+        path: "/validate".to_owned(),
+        is_ours: true,
+        ca_bundle: Vec::new(),
+        failure_policy: policy,
+        conditions: conditions.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
+    }
+}
+
+/// An outage must never stop a scheduler: so the hook for Bindings is armed only where none is asked about.
+#[test]
+fn the_webhook_for_bindings_is_armable_only_where_schedulers_are_kept_from_it() {
+    let condition = ("is-not-a-scheduler", "!(request.userInfo.username in ['system:kube-scheduler'])");
+    let other = ("is-not-a-scheduler", "!(request.userInfo.username in ['another'])");
+    let wanted: MatchConditions =
+        [("bindings".to_owned(), [(condition.0.to_owned(), condition.1.to_owned())].into())].into();
+    let armable = |conditions: &[(&str, &str)], wanted: &MatchConditions| {
+        let mut registration = registration("7");
+        registration.hooks = vec![
+            hook("pods", FailurePolicy::Ignore, &[]),
+            hook("templates", FailurePolicy::Ignore, &[condition]),
+            hook("bindings", FailurePolicy::Ignore, conditions),
+        ];
+        let names = registration.armable(wanted).map(|hook| hook.name.clone()).collect::<Vec<_>>();
+        let armed = registration.with_failure_policy(&|hook| {
+            if registration.is_armable(hook, wanted) { FailurePolicy::Fail } else { FailurePolicy::Ignore }
+        });
+        // A test of the name and the change of each.
+        assert_eq!(armed.len(), 2 * names.len());
+        names
+    };
+    assert_eq!(armable(&[condition], &wanted), ["pods", "bindings"]);
+    assert_eq!(armable(&[], &wanted), ["pods"], "an API server before 1.30 keeps none");
+    assert_eq!(armable(&[other], &wanted), ["pods"], "those of another contract");
+    assert_eq!(armable(&[condition, ("more", "true")], &wanted), ["pods"]);
+    assert_eq!(armable(&[condition], &MatchConditions::new()), ["pods"], "the contract has no such webhook");
 }

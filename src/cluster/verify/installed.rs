@@ -20,6 +20,7 @@ const REGISTRATION: &str = "registration";
 const EXCLUSIONS: &str = "exclusions";
 const AUTHORITY: &str = "ca";
 const LABELS: &str = "namespace-labels";
+const NODE_LABELS: &str = "node-labels";
 const REPLICAS: &str = "replicas";
 const CERTIFICATE: &str = "certificate";
 const CONTRACT: &str = "contract";
@@ -157,7 +158,24 @@ fn judge(registration: &Registration, installation: &Installation, expected: &Ex
              prints for it",
         );
     }
+    let wanted = &expected.intent.match_conditions;
+    let is_there = |name: &String| registration.hooks.iter().any(|hook| hook.name == *name);
+    let mut validating = wanted.keys().filter(|name| **name != installation.hooks.mutate);
+    if let (Kind::Validating, Some(missing)) = (registration.kind, validating.find(|name| !is_there(name))) {
+        return Check::failed(
+            REGISTRATION,
+            format!(
+                "{what} has no webhook {missing}, which the contract in force needs: what it would judge goes unseen"
+            ),
+            "kubectl apply what `gpufence manifests` prints for the contract",
+        );
+    }
     let now = registration.pod_hook().failure_policy;
+    let unarmed = registration.armable(wanted).find(|hook| hook.failure_policy != now);
+    if let (FailurePolicy::Fail, Some(hook)) = (now, unarmed) {
+        let message = format!("{what}: failurePolicy of {} is still Ignore, and should be Fail", hook.name);
+        return Check::failed(REGISTRATION, message, logs);
+    }
     let way = if registration.is_audit_only() { ", audit only" } else { "" };
     let enforces = expected.intent.enforces_everywhere;
     match (registration.target, now) {
@@ -233,7 +251,10 @@ pub(super) async fn replicas(
             Ok(metrics) => {
                 checks.push(serves(replica, &metrics, expected.contract_sha256));
                 if expected.policy.reads_namespace_labels() {
-                    checks.push(knows_labels(replica, &metrics, namespace));
+                    checks.push(knows(replica, &metrics, namespace, &NAMESPACES));
+                }
+                if expected.policy.reads_nodes() {
+                    checks.push(knows(replica, &metrics, namespace, &NODES));
                 }
             }
             Err(error) => checks.push(Check::failed(
@@ -252,7 +273,7 @@ async fn wanted_replicas(client: &Client, installation: &Installation) -> Option
     usize::try_from(spec.replicas.unwrap_or(1)).ok()
 }
 
-/// For how many seconds the labels of namespaces may not have been heard of. An API server speaks once a minute.
+/// For how many seconds what a replica keeps may not have been heard of. An API server speaks once a minute.
 const STALE: i64 = 300;
 
 fn port(replica: &Replica) -> u16 {
@@ -285,20 +306,49 @@ fn trusted(replica: &Replica, chain: &str, bundles: &[Vec<u8>; 2], server_name: 
     }
 }
 
-/// Whether the replica is told of the labels of namespaces.
-fn knows_labels(replica: &Replica, metrics: &str, namespace: &str) -> Check {
-    let current = sum(metrics, "gpufence_namespace_labels_current_timestamp_seconds", "");
+/// What a replica keeps of the cluster.
+struct Cache {
+    check: &'static str,
+    what: &'static str,
+    /// When it was last known to be current.
+    metric: &'static str,
+    /// What the contract does with it.
+    use_of_it: &'static str,
+    /// Since when it is needed.
+    since: &'static str,
+}
+
+const NAMESPACES: Cache = Cache {
+    check: LABELS,
+    what: "the labels of namespaces",
+    metric: "gpufence_namespace_labels_current_timestamp_seconds",
+    use_of_it: "the contract goes by them",
+    since: "began to select by labels",
+};
+
+const NODES: Cache = Cache {
+    check: NODE_LABELS,
+    what: "the labels and taints of nodes",
+    metric: "gpufence_nodes_current_timestamp_seconds",
+    use_of_it: "the rule node-name-bypass goes by them",
+    since: "began to judge who puts pods onto nodes",
+};
+
+/// Whether the replica is told of what it should know.
+fn knows(replica: &Replica, metrics: &str, namespace: &str, cache: &Cache) -> Check {
+    let Cache { check, what, metric, use_of_it, since: began } = cache;
+    let current = sum(metrics, metric, "");
     let age = OffsetDateTime::now_utc().unix_timestamp() - current;
     if age < STALE {
-        return Check::passed(LABELS, format!("the replica {} knows the labels of namespaces", replica.name));
+        return Check::passed(check, format!("the replica {} knows {what}", replica.name));
     }
     let since = if current == 0 { "has never read".to_owned() } else { format!("last heard {age} s ago of") };
     Check::failed(
-        LABELS,
-        format!("the replica {} {since} the labels of namespaces, and the contract goes by them", replica.name),
+        check,
+        format!("the replica {} {since} {what}, and {use_of_it}", replica.name),
         format!(
-            "its log says why: kubectl -n {namespace} logs {}; a contract that began to select by labels needs the \
-             ClusterRole of `gpufence manifests` for it",
+            "its log says why: kubectl -n {namespace} logs {}; a contract that {began} needs the ClusterRole of `gpufence \
+             manifests` for it",
             replica.name
         ),
     )

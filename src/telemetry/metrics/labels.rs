@@ -80,12 +80,12 @@ impl Rejection {
     }
 }
 
-/// What came of the lookup of one namespace.
+/// What came of the lookup of one namespace or node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lookup {
-    /// Its labels are known now.
+    /// It is known now.
     Found,
-    /// There is no such namespace.
+    /// There is none of this name.
     Missing,
     /// The API server could not be asked, or refused.
     Error,

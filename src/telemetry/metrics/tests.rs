@@ -40,6 +40,7 @@ fn every_label_and_bucket_is_written_as_named() {
     metrics.contract_in_force("0a1b", "enforce", 1_800_000_000);
     metrics.ca_certificate_expires(2_000_000_000);
     metrics.namespace_looked_up(Lookup::Missing);
+    metrics.node_looked_up(Lookup::Error);
     metrics.contract_reloaded(true);
     metrics.contract_reloaded(false);
     let lines = lines(&metrics);
@@ -58,14 +59,19 @@ fn every_label_and_bucket_is_written_as_named() {
         "gpufence_contract_reloads_total{outcome=\"failure\"} 1",
         "gpufence_namespace_lookups_total{outcome=\"missing\"} 1",
         "gpufence_namespace_lookups_total{outcome=\"timeout\"} 0",
+        "gpufence_node_lookups_total{outcome=\"error\"} 1",
+        "gpufence_node_lookups_total{outcome=\"found\"} 0",
     ] {
         assert!(lines.iter().any(|line| line == series), "{series} in {lines:#?}");
     }
     assert!(!lines.iter().any(|line| line.contains("hash=\"old\"")), "one contract is in force");
-    let labels = "gpufence_namespace_labels_current_timestamp_seconds";
-    assert!(!lines.iter().any(|line| line.starts_with(labels)), "nobody watches them");
+    let ages = ["gpufence_namespace_labels_current_timestamp_seconds", "gpufence_nodes_current_timestamp_seconds"];
+    assert!(!lines.iter().any(|line| ages.iter().any(|age| line.starts_with(age))), "nobody watches them");
     metrics.namespace_labels_current(1_800_000_001);
-    assert!(metrics.encode().unwrap().contains(&format!("\n{labels} 1800000001\n")));
+    metrics.nodes_current(1_800_000_001);
+    for age in ages {
+        assert!(metrics.encode().unwrap().contains(&format!("\n{age} 1800000001\n")), "{age}");
+    }
 }
 
 #[test]
