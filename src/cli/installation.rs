@@ -50,12 +50,14 @@ pub(super) fn intent(contract: &Contract, installation: &Installation) -> Intent
         (names::TEMPLATES_VALIDATE_HOOK, conditions::of_template_validation(policy)),
         (names::BINDINGS_VALIDATE_HOOK, conditions::of_bindings(policy)),
         (names::LEVERS_VALIDATE_HOOK, conditions::of_levers(policy)),
+        (names::CUSTOM_RESOURCES_VALIDATE_HOOK, conditions::of_custom_resources(policy)),
     ]
     .map(|(hook, conditions)| (hook.to_owned(), by_name(conditions)))
     .into();
     // Of hooks that the contract does not need there is nothing to want.
     for (hook, needed) in [
         (names::TEMPLATES_VALIDATE_HOOK, policy.judges_templates()),
+        (names::CUSTOM_RESOURCES_VALIDATE_HOOK, policy.judges_templates() && !policy.custom_resources().is_empty()),
         (names::BINDINGS_VALIDATE_HOOK, policy.judges_bindings()),
         (names::LEVERS_VALIDATE_HOOK, policy.action(Rule::LeverChange) > Action::Off),
     ] {

@@ -115,16 +115,20 @@ impl Judged {
             return Some(Self { review: object.clone(), is_manifest: false, pod_of_template: None });
         }
         let (group, version) = group_version(object["apiVersion"].as_str()?);
-        let kind = Kind::of(group, object["kind"].as_str()?)?;
+        let name = object["kind"].as_str()?;
+        let kind = match Kind::of(group, name) {
+            None if policy.custom_resource(group, name).is_some() => Kind::Custom,
+            kind => kind?,
+        };
         let namespace =
             object["metadata"]["namespace"].as_str().filter(|name| !name.is_empty()).unwrap_or(&options.namespace);
-        let request = |kind: Kind, version: &str, user: Value, object: &Value| {
+        let request = |(group, version, kind): (&str, &str, &str), user: Value, object: &Value| {
             json!({
                 "apiVersion": "admission.k8s.io/v1",
                 "kind": "AdmissionReview",
                 "request": {
                     "uid": "review",
-                    "kind": {"group": kind.group(), "version": version, "kind": kind.name()},
+                    "kind": {"group": group, "version": version, "kind": kind},
                     "operation": "CREATE",
                     "namespace": namespace,
                     "userInfo": user,
@@ -133,16 +137,16 @@ impl Judged {
             })
         };
         let user = json!({"username": options.user, "groups": options.groups});
-        let pod_of_template = kind
-            .is_template()
+        // Of a custom resource it is not known here what its controller makes of a template.
+        let pod_of_template = (kind.is_template() && kind != Kind::Custom)
             .then(|| {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let maker = Controller::of_pods(kind, name);
                 let user = maker.as_ref().and_then(|(controller, _)| policy.identities().of(*controller).first());
-                request(Kind::Pod, "v1", json!({"username": user}), &pod_of(kind, object, maker))
+                request(("", "v1", Kind::Pod.name()), json!({"username": user}), &pod_of(kind, object, maker))
             })
             .filter(|pod| pod["request"]["object"].is_object());
-        Some(Self { review: request(kind, version, user, object), is_manifest: true, pod_of_template })
+        Some(Self { review: request((group, version, name), user, object), is_manifest: true, pod_of_template })
     }
 
     fn verdict(&self, policy: &Policy, facts: &dyn Facts, source: String) -> Result<Verdict, String> {

@@ -6,6 +6,7 @@
 //! [`Policy`] in a [`Contract`] cannot be invalid.
 
 mod choice;
+mod custom;
 mod exemption;
 mod layer;
 mod levers;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::custom::PrintedCustomResource;
 use super::{Contract, TlsSource};
 use crate::policy::{
     Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Levers, Markers, Models, Owner,
@@ -25,6 +26,7 @@ pub(super) struct Printed<'a> {
     levers: Option<PrintedLevers<'a>>,
     templates: &'static str,
     injection: Injection<'a>,
+    custom_resources: Vec<PrintedCustomResource<'a>>,
     nodes: PrintedNodes,
     identities: PrintedIdentities<'a>,
     rollout: Vec<PrintedRollout<'a>>,
@@ -252,6 +254,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
                 when_tolerated: policy.when_tolerated.as_str(),
                 fence_ordinary: &policy.fence_ordinary,
             },
+            custom_resources: policy.custom_resources.iter().map(PrintedCustomResource::from).collect(),
             nodes: PrintedNodes { when_unknown: policy.when_unknown.as_str() },
             identities: PrintedIdentities(&policy.identities),
             rollout: rollout.collect(),

@@ -7,13 +7,13 @@ use std::time::Duration;
 use config::Value;
 
 use super::reader::{Fault, Faults, Node, Table};
-use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, choice, exemption, levers, syntax};
+use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, choice, custom, exemption, levers, syntax};
 use crate::policy::{
     Action, Allowlist, Controller, Effect, Identities, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
     Patterns, Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
 };
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "mode",
     "contact",
     "pools",
@@ -23,6 +23,7 @@ const KEYS: [&str; 15] = [
     "levers",
     "templates",
     "injection",
+    "customResources",
     "nodes",
     "identities",
     "rollout",
@@ -65,6 +66,7 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         root.require("templates", "off, audit, warn, deny").and_then(|node| node.choice(&Action::ALL, Action::as_str));
     let injection = root.get("injection").map(|node| injection(&node, sound));
     let when_unknown = root.require("nodes", "whenUnknown").and_then(|node| nodes(&node));
+    let custom_resources = root.get("customResources").map(|node| custom::read(&node)).unwrap_or_default();
     let rollout = root.get("rollout").map(|node| rollout(&node)).unwrap_or_default();
     let server = root.require("server", "the listeners").and_then(|node| server(&node));
     let tls = root.require("tls", "the source of the certificate").and_then(|node| tls(&node));
@@ -83,6 +85,7 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         identities,
         when_unknown: when_unknown?,
         levers,
+        custom_resources,
         contact: contact.flatten(),
     };
     Some(Contract { policy, server: server?, tls: tls?, log: log? })

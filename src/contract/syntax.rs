@@ -156,6 +156,19 @@ pub(super) fn api_group(text: &str) -> Check {
     verdict(text.is_empty() || dns_subdomain(text), "an API group without its version, such as batch")
 }
 
+/// The API group of a custom resource. The core group has none.
+pub(super) fn custom_group(text: &str) -> Check {
+    verdict(
+        text.contains('.') && dns_subdomain(text),
+        "the API group of a custom resource without its version, such as argoproj.io",
+    )
+}
+
+/// The plural of a kind, by which paths and webhooks' rules name it.
+pub(super) fn plural(text: &str) -> Check {
+    verdict(dns_label(text).is_ok(), "the kind's plural in lower case, such as rollouts")
+}
+
 /// The end of a day in UTC, or the instant of RFC 3339, in seconds since 1970.
 pub(super) fn end_of(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 pub use levers::of_levers;
 
-use crate::policy::{Action, Policy, Rule, Selection, is_glob};
+use crate::policy::{Action, CustomResource, Policy, Rule, Selection, is_glob};
 
 /// A match condition of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,18 @@ pub fn of_template_validation(policy: &Policy) -> Vec<MatchCondition> {
         },
         MatchCondition { name: "is-new-or-changed", expression: format!("oldObject == null ||\n{new} !=\n{old}") },
     ]
+}
+
+/// For the hook that judges custom resources: those of which a field changed into which a path of the contract
+/// leads. What reaches a pool stands too deep, and in too many forms, to be looked for here.
+#[must_use]
+pub fn of_custom_resources(policy: &Policy) -> Vec<MatchCondition> {
+    let fields: BTreeSet<_> = policy.custom_resources().iter().flat_map(CustomResource::fields).collect();
+    let value = |object: &str, field: &str| format!("{object}[?{}].orValue({{}})", literal(field));
+    let changed =
+        fields.into_iter().map(|field| format!("{} != {}", value("object", field), value("oldObject", field)));
+    let new: Vec<_> = std::iter::once("oldObject == null".to_owned()).chain(changed).collect();
+    vec![MatchCondition { name: "is-new-or-changed", expression: new.join(" ||\n") }]
 }
 
 /// For the hook that judges Bindings: whom the contract trusts to place pods is not asked about, so that no pod

@@ -38,6 +38,9 @@ pub const PODS_VALIDATE_HOOK: &str = "pods.validate.gpufence.io";
 /// The hook that judges workload templates, in the ValidatingWebhookConfiguration.
 pub const TEMPLATES_VALIDATE_HOOK: &str = "templates.validate.gpufence.io";
 
+/// The hook that judges the templates in custom resources, in the ValidatingWebhookConfiguration.
+pub const CUSTOM_RESOURCES_VALIDATE_HOOK: &str = "customresources.validate.gpufence.io";
+
 /// The hook that judges who puts pods onto nodes, in the ValidatingWebhookConfiguration.
 pub const BINDINGS_VALIDATE_HOOK: &str = "bindings.validate.gpufence.io";
 

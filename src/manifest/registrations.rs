@@ -1,5 +1,7 @@
 //! The two webhook configurations: what the API server asks about, and what it does where nobody answers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -34,6 +36,15 @@ pub(super) fn both(plan: &Plan<'_>) -> [Value; 2] {
             rules: template_rules(plan.options),
             timeout: seconds(3),
             conditions: conditions::of_template_validation(policy),
+        });
+    }
+    if policy.judges_templates() && !policy.custom_resources().is_empty() {
+        validating.push(Hook {
+            name: names::CUSTOM_RESOURCES_VALIDATE_HOOK,
+            path: validate,
+            rules: custom_resource_rules(policy),
+            timeout: seconds(3),
+            conditions: conditions::of_custom_resources(policy),
         });
     }
     if policy.judges_bindings() {
@@ -173,6 +184,19 @@ fn lever_rule(policy: &Policy) -> Value {
     // To the API server a Namespace is in no namespace either.
     let scope = json!({"scope": "Cluster"});
     with(rule("", "v1", &["CREATE", "UPDATE"], &resources.iter().map(String::as_str).collect::<Vec<_>>()), scope)
+}
+
+/// A rule for each group. With every version: an object comes in the one in which the client writes it, so the
+/// contract's paths must fit them all.
+fn custom_resource_rules(policy: &Policy) -> Vec<Value> {
+    let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for custom in policy.custom_resources() {
+        groups.entry(&custom.group).or_default().insert(&custom.resource);
+    }
+    let rule = |(group, resources): (&str, BTreeSet<&str>)| {
+        rule(group, "*", &["CREATE", "UPDATE"], &resources.into_iter().collect::<Vec<_>>())
+    };
+    groups.into_iter().map(rule).collect()
 }
 
 fn rule(group: &str, version: &str, operations: &[&str], resources: &[&str]) -> Value {

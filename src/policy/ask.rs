@@ -4,9 +4,10 @@ use std::fmt;
 
 use super::allowlist::Patterns;
 use super::json::{Excerpt, Text};
-use super::pod::{Pod, ResourceMention};
+use super::pod::ResourceMention;
 use super::pool::Pool;
 use super::quantity::{NotAQuantity, Quantity};
+use super::workload::Workload;
 
 /// What makes a pod a GPU pod beside resources.
 #[derive(Debug, Clone, Default)]
@@ -49,8 +50,9 @@ pub(super) enum Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// Everything in the pod that may request a GPU of one of the pools.
-    pub(super) fn all(pod: &'a Pod<'_>, pools: &'a [Pool]) -> impl Iterator<Item = Self> {
+    /// Everything in the object that may request a GPU of one of the pools.
+    pub(super) fn all(object: &'a Workload<'_>, pools: &'a [Pool]) -> impl Iterator<Item = Self> {
+        let pod = &object.pod;
         let claims = pod.spec.resource_claims.iter().enumerate().flat_map(|(index, claim)| {
             let names = [
                 ("resourceClaimName", &*claim.resource_claim_name),
@@ -62,7 +64,7 @@ impl<'a> Ask<'a> {
         let keys = pools.iter().flat_map(|pool| &pool.markers.annotations);
         let annotations =
             keys.filter_map(|key| Some(Self::Annotation { key, value: pod.metadata.annotations.string(key)? }));
-        pod.spec.extended_resources().map(Self::Resource).chain(claims).chain(annotations)
+        object.extended_resources().map(Self::Resource).chain(claims).chain(annotations)
     }
 
     /// Whether it is the pool of which it would request a GPU.

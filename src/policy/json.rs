@@ -216,7 +216,7 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Verbatim<'a, T> {
 
 /// What is wrong in a value, with the path to it, which begins with `[` or `.` so that it reads on from the
 /// path of the value itself.
-fn located<'de, T: Deserialize<'de>>(json: &'de str) -> String {
+pub(super) fn located<'de, T: Deserialize<'de>>(json: &'de str) -> String {
     let mut json = serde_json::Deserializer::from_str(json);
     match serde_path_to_error::deserialize::<_, T>(&mut json) {
         Ok(_) => "cannot be read".to_owned(),
@@ -225,8 +225,12 @@ fn located<'de, T: Deserialize<'de>>(json: &'de str) -> String {
             let message = without_position(error.inner());
             match path.as_str() {
                 "." => message,
-                path if path.starts_with('[') => format!("{path}: {message}"),
-                path => format!(".{path}: {message}"),
+                path => {
+                    let start = if path.starts_with('[') { "" } else { "." };
+                    // A value that is read by itself knows the rest of the path.
+                    let separator = if message.starts_with(['[', '.']) { "" } else { ": " };
+                    format!("{start}{path}{separator}{message}")
+                }
             }
         }
     }

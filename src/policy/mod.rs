@@ -9,12 +9,14 @@
 mod allowlist;
 mod ask;
 mod choice;
+mod custom;
 mod decision;
 mod exemption;
 mod facts;
 mod fence;
 mod identity;
 mod json;
+mod json_path;
 mod lever;
 mod placement;
 mod pod;
@@ -22,6 +24,7 @@ mod pool;
 mod quantity;
 mod rollout;
 mod rules;
+mod several;
 mod subject;
 mod toleration;
 mod workload;
@@ -29,12 +32,14 @@ mod workload;
 pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
 pub use ask::Markers;
 pub use choice::{Asked, Selection};
+pub use custom::{CustomObject, CustomResource, PodSpecs, Templates, Unreadable};
 pub use decision::{Action, Decision, Exempted, Fault, Finding, Injection, Mode, Purpose, Rule};
 pub use exemption::{Exemption, Expiry, Lapsed, MIRROR_POD, Owner};
 pub use facts::{At, Facts, NamespaceLabels, NoFacts, Node, NodeFact};
 pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
 pub use json::{List, RawMap, StringMap, Text, Unread};
 pub(crate) use json::{object, visible, without_position};
+pub use json_path::JsonPath;
 pub use lever::{Lever, LeverChange, LeverKind, Levers};
 pub use placement::WhenTolerated;
 pub use pod::{
@@ -46,6 +51,8 @@ pub use rollout::{InForce, Rollout};
 pub use subject::{Operation, Phase, Requester, Subject};
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
+
+use std::collections::HashSet;
 
 use ask::Ask;
 use choice::Choice;
@@ -77,6 +84,8 @@ pub struct Policy {
     pub(crate) when_unknown: Action,
     /// Who may change what the fence stands on.
     pub(crate) levers: Levers,
+    /// The kinds of custom resources that hold pods.
+    pub(crate) custom_resources: Vec<CustomResource>,
     /// Whom a refused user may ask.
     pub(crate) contact: Option<String>,
 }
@@ -130,6 +139,18 @@ impl Policy {
     #[must_use]
     pub fn judges_templates(&self) -> bool {
         self.templates > Action::Off
+    }
+
+    /// The kinds of custom resources that hold pods, in the contract's order.
+    #[must_use]
+    pub fn custom_resources(&self) -> &[CustomResource] {
+        &self.custom_resources
+    }
+
+    /// The custom resource that a group and a kind mean, whatever the version.
+    #[must_use]
+    pub fn custom_resource(&self, group: &str, kind: &str) -> Option<&CustomResource> {
+        self.custom_resources.iter().find(|custom| custom.group == group && custom.kind == kind)
     }
 
     /// The same policy with templates judged where the contract lets them alone, for callers that ask what
@@ -210,14 +231,19 @@ impl Policy {
         if violations.is_empty() {
             return;
         }
-        if exemption::is_mirror_pod(case.subject) {
+        self.conclude(case.subject, violations, facts, decision);
+    }
+
+    /// What is done about violations, by the exemptions and the ceilings.
+    fn conclude(&self, subject: &Subject<'_>, violations: Vec<Violation>, facts: &dyn Facts, decision: &mut Decision) {
+        if exemption::is_mirror_pod(subject) {
             for violation in &violations {
                 decision.exempt(MIRROR_POD, violation.rule);
             }
             return;
         }
-        let covering = self.covering(case.subject);
-        let template = if case.object.kind.is_template() { self.templates } else { Action::Deny };
+        let covering = self.covering(subject);
+        let template = if subject.object.kind.is_template() { self.templates } else { Action::Deny };
         let ceiling = decision.mode.ceiling().min(template);
         let now = if covering.iter().any(|exemption| exemption.expires.is_some()) { facts.now() } else { i64::MIN };
         for Violation { rule, pools, field, message, most, .. } in violations {
@@ -349,6 +375,8 @@ struct Case<'a, 'p> {
     placed: Placed<'a>,
     /// What could not be read.
     faults: Vec<Fault>,
+    /// The tolerations of the objects that are replaced, where they were gathered already for several cases.
+    old_tolerations: Option<&'a HashSet<&'a Toleration<'a>>>,
 }
 
 impl<'a, 'p> Case<'a, 'p> {
@@ -368,6 +396,7 @@ impl<'a, 'p> Case<'a, 'p> {
             unknown: PoolSet::default(),
             placed,
             faults: Vec::new(),
+            old_tolerations: None,
         };
         let candidates = case.candidates();
         if candidates.is_empty() && case.is_ordinary() {
@@ -435,7 +464,7 @@ impl<'a, 'p> Case<'a, 'p> {
         if self.object.kind == Kind::Binding && self.policy.is_scheduler(self.subject) {
             return candidates;
         }
-        for ask in Ask::all(&self.object.pod, &self.policy.pools) {
+        for ask in Ask::all(self.object, &self.policy.pools) {
             let pools = self.policy.pools_where(|pool| ask.concerns(pool));
             if pools.is_empty() {
                 continue;

@@ -108,27 +108,43 @@ impl<'a> PodSpec<'a> {
         let lists = [("containers", &self.containers), ("initContainers", &self.init_containers)];
         lists.into_iter().flat_map(|(list, containers)| {
             containers.0.iter().flat_map(move |(index, resources)| {
-                let kinds = [("requests", &resources.requests), ("limits", &resources.limits)];
-                kinds.into_iter().flat_map(move |(kind, quantities)| {
-                    quantities.0.iter().map(move |(name, json)| ResourceMention {
-                        list,
-                        index: *index,
-                        kind,
-                        name,
-                        json,
-                    })
-                })
+                resources.mentions(move |kind| Place::Listed { list, index: *index, kind })
             })
         })
     }
 }
 
+impl Resources<'_> {
+    /// What is requested and limited; `place` says where, for `requests` and for `limits`.
+    pub(super) fn mentions<'s>(
+        &'s self,
+        place: impl Fn(&'static str) -> Place<'s>,
+    ) -> impl Iterator<Item = ResourceMention<'s>> {
+        let kinds = [("requests", &self.requests), ("limits", &self.limits)];
+        kinds.into_iter().flat_map(move |(kind, quantities)| {
+            let place = place(kind);
+            quantities.0.iter().map(move |(name, json)| ResourceMention { place, name, json })
+        })
+    }
+}
+
+/// Where a resource is mentioned, below the pod's spec; `kind` is `requests` or `limits`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place<'a> {
+    /// In a container of one of a pod's own lists.
+    Listed { list: &'static str, index: usize, kind: &'static str },
+    /// In a container elsewhere.
+    Container { place: &'a str, kind: &'static str },
+    /// In requests and limits that stand outside of a container.
+    Resources { place: &'a str, kind: &'static str },
+    /// In an amount: a name and a quantity.
+    Amount { place: &'a str },
+}
+
 /// One entry of a container's requests or limits.
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceMention<'a> {
-    list: &'static str,
-    index: usize,
-    kind: &'static str,
+    pub(super) place: Place<'a>,
     /// The resource's name.
     pub name: &'a str,
     /// The quantity's JSON.
@@ -148,8 +164,14 @@ impl ResourceMention<'_> {
 /// The path below the pod: `spec.initContainers[0].resources.limits["nvidia.com/gpu"]`.
 impl fmt::Display for ResourceMention<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { list, index, kind, name, .. } = *self;
-        write!(f, "spec.{list}[{index}].resources.{kind}[\"{}\"]", Excerpt(name))
+        let name = Excerpt(self.name);
+        let below = |place: &str| if place.is_empty() { String::new() } else { format!(".{place}") };
+        match self.place {
+            Place::Listed { list, index, kind } => write!(f, "spec.{list}[{index}].resources.{kind}[\"{name}\"]"),
+            Place::Container { place, kind } => write!(f, "spec{}.resources.{kind}[\"{name}\"]", below(place)),
+            Place::Resources { place, kind } => write!(f, "spec{}.{kind}[\"{name}\"]", below(place)),
+            Place::Amount { place } => write!(f, "spec{}.quantity", below(place)),
+        }
     }
 }
 
@@ -158,15 +180,15 @@ impl fmt::Display for ResourceMention<'_> {
 pub struct Containers<'a>(Vec<(usize, Resources<'a>)>);
 
 object! {
-    struct Container<'a> as "a container" {
-        resources: Resources<'a> = "resources",
+    pub(super) struct Container<'a> as "a container" {
+        pub(super) resources: Resources<'a> = "resources",
     }
 }
 
 object! {
-    struct Resources<'a> as "requests and limits" {
-        requests: ExtendedResources<'a> = "requests",
-        limits: ExtendedResources<'a> = "limits",
+    pub(super) struct Resources<'a> as "requests and limits" {
+        pub(super) requests: ExtendedResources<'a> = "requests",
+        pub(super) limits: ExtendedResources<'a> = "limits",
     }
 }
 

@@ -70,6 +70,19 @@ pub(crate) struct Field<'a, P>(pub(crate) &'a Workload<'a>, pub(crate) P);
 
 impl<P: fmt::Display> fmt::Display for Field<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.0.kind.pod_path(), self.1)
+        let Self(object, path) = self;
+        let Some(part) = &object.part else {
+            return write!(f, "{}{path}", object.kind.pod_path());
+        };
+        let Some(annotations) = part.annotations else {
+            return write!(f, "{}.{path}", part.place);
+        };
+        // What is like a pod's spec holds the spec's fields itself, and annotations where it has them.
+        let path = path.to_string();
+        match (path.strip_prefix("spec"), path.strip_prefix("metadata.annotations")) {
+            (Some(path), _) => write!(f, "{}{path}", part.place),
+            (_, Some(path)) => write!(f, "{}.{annotations}{path}", part.place),
+            _ => write!(f, "{}.{path}", part.place),
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Where the pod sits in each kind: a Pod is one, a workload carries a template of one.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::json::{Text, object};
-use super::pod::{Metadata, Pod, PodSpec};
+use super::pod::{Metadata, Place, Pod, PodSpec, ResourceMention, Resources};
 
 /// A kind whose pods are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +21,8 @@ pub enum Kind {
     PodTemplate,
     /// What puts a pod onto a node. Its annotations become the pod's.
     Binding,
+    /// A kind of custom resource that the contract names. Each of its templates is a [`Workload`] of its own.
+    Custom,
 }
 
 impl Kind {
@@ -46,7 +49,8 @@ impl Kind {
     #[must_use]
     pub fn group(self) -> &'static str {
         match self {
-            Self::Pod | Self::ReplicationController | Self::PodTemplate | Self::Binding => "",
+            // Of a custom resource the contract says.
+            Self::Pod | Self::ReplicationController | Self::PodTemplate | Self::Binding | Self::Custom => "",
             Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps",
             Self::Job | Self::CronJob => "batch",
         }
@@ -66,6 +70,7 @@ impl Kind {
             Self::ReplicationController => "ReplicationController",
             Self::PodTemplate => "PodTemplate",
             Self::Binding => "Binding",
+            Self::Custom => "custom resource",
         }
     }
 
@@ -83,6 +88,7 @@ impl Kind {
             Self::ReplicationController => "replicationcontrollers",
             Self::PodTemplate => "podtemplates",
             Self::Binding => "bindings",
+            Self::Custom => "custom",
         }
     }
 
@@ -96,7 +102,8 @@ impl Kind {
     #[must_use]
     pub fn pod_path(self) -> &'static str {
         match self {
-            Self::Pod | Self::Binding => "",
+            // Of a custom resource each template has its own: Field knows it.
+            Self::Pod | Self::Binding | Self::Custom => "",
             Self::CronJob => "spec.jobTemplate.spec.template.",
             Self::PodTemplate => "template.",
             _ => "spec.template.",
@@ -117,25 +124,29 @@ impl Kind {
     /// As [`Kind::read`].
     pub fn read_from<'a, D: serde::Deserializer<'a>>(self, json: D) -> Result<Workload<'a>, D::Error> {
         Ok(match self {
-            Self::Pod => Workload { kind: self, own: None, pod: Pod::deserialize(json)? },
+            Self::Pod => Workload { kind: self, own: None, pod: Pod::deserialize(json)?, part: None },
             Self::CronJob => {
                 let CronJob { kind, metadata, spec } = CronJob::deserialize(json)?;
-                Workload { kind: self, own: Some((kind, metadata)), pod: spec.job_template.spec.template }
+                Workload { kind: self, own: Some((kind, metadata)), pod: spec.job_template.spec.template, part: None }
             }
             Self::Binding => {
                 let Binding { kind, metadata, target } = Binding::deserialize(json)?;
                 let spec = PodSpec { node_name: target.name, ..PodSpec::default() };
                 // What it adds to the pod beside the node.
                 let pod = Pod { metadata: metadata.clone(), spec, ..Pod::default() };
-                Workload { kind: self, own: Some((kind, metadata)), pod }
+                Workload { kind: self, own: Some((kind, metadata)), pod, part: None }
             }
             Self::PodTemplate => {
                 let PodTemplate { kind, metadata, template } = PodTemplate::deserialize(json)?;
-                Workload { kind: self, own: Some((kind, metadata)), pod: template }
+                Workload { kind: self, own: Some((kind, metadata)), pod: template, part: None }
+            }
+            // Its templates are found by the contract's paths.
+            Self::Custom => {
+                return Err(serde::de::Error::custom("a custom resource is read by the paths of its contract"));
             }
             _ => {
                 let Templated { kind, metadata, spec } = Templated::deserialize(json)?;
-                Workload { kind: self, own: Some((kind, metadata)), pod: spec.template }
+                Workload { kind: self, own: Some((kind, metadata)), pod: spec.template, part: None }
             }
         })
     }
@@ -147,12 +158,63 @@ pub struct Workload<'a> {
     /// The object's kind.
     pub kind: Kind,
     /// The workload's own kind and metadata; `None` for a Pod, which is its own.
-    own: Option<(Text<'a>, Metadata<'a>)>,
+    pub(super) own: Option<(Text<'a>, Metadata<'a>)>,
     /// The pod, or the template of one.
     pub pod: Pod<'a>,
+    /// What is particular to a template of a custom resource; `None` for every other kind.
+    pub(super) part: Option<Box<Part<'a>>>,
+}
+
+/// What is particular to a template of a custom resource.
+#[derive(Debug, Clone)]
+pub(super) struct Part<'a> {
+    /// Where it stands in the object.
+    pub(super) place: &'a str,
+    /// Where its annotations stand, for what is like a pod's spec; `None` for a template with metadata and spec.
+    pub(super) annotations: Option<&'static str>,
+    /// What asks for resources outside of the lists of containers.
+    pub(super) requests: Vec<Requested<'a>>,
+    /// Whether it holds no container: then what it does not request may be requested elsewhere.
+    pub(super) is_fragment: bool,
+}
+
+/// Something that asks for resources outside of the lists of containers, and its place below the spec.
+#[derive(Debug, Clone)]
+pub(super) enum Requested<'a> {
+    Container { place: &'a str, resources: Resources<'a> },
+    Resources { place: &'a str, resources: Resources<'a> },
+    Amount { place: &'a str, name: Text<'a>, quantity: Option<&'a RawValue> },
+}
+
+impl Requested<'_> {
+    fn mentions(&self) -> Vec<ResourceMention<'_>> {
+        match self {
+            Self::Container { place, resources } => {
+                resources.mentions(|kind| Place::Container { place, kind }).collect()
+            }
+            Self::Resources { place, resources } => {
+                resources.mentions(|kind| Place::Resources { place, kind }).collect()
+            }
+            Self::Amount { place, name, quantity } => {
+                let mention = |json| ResourceMention { place: Place::Amount { place }, name, json };
+                quantity.map(mention).into_iter().collect()
+            }
+        }
+    }
 }
 
 impl<'a> Workload<'a> {
+    /// Every mention of an extended resource, wherever containers stand in the kind.
+    pub(super) fn extended_resources(&self) -> impl Iterator<Item = ResourceMention<'_>> {
+        let elsewhere = self.part.iter().flat_map(|part| part.requests.iter().flat_map(Requested::mentions));
+        self.pod.spec.extended_resources().chain(elsewhere)
+    }
+
+    /// Whether it is only a part of a pod's spec, as far as can be seen.
+    pub(super) fn is_fragment(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.is_fragment)
+    }
+
     /// The object's own metadata.
     #[must_use]
     pub fn metadata(&self) -> &Metadata<'a> {

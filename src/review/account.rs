@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::envelope::{Request, Verb};
-use crate::policy::{Action, Decision, Mode, Text, visible};
+use crate::policy::{Action, Decision, Kind, Mode, Text, visible};
 
 /// The rule of the entry which says that the labels of the namespace are not known.
 pub(super) const LABELS: &str = "namespace-labels";
@@ -74,7 +74,7 @@ impl<'b> Account<'b> {
         Self {
             uid: request.uid.0.clone(),
             operation: request.verb().map_or("unknown", Verb::as_str),
-            resource: request.resource().unwrap_or("other"),
+            resource: if request.is_custom { Kind::Custom.resource() } else { request.resource().unwrap_or("other") },
             namespace: request.namespace.0.clone(),
             name,
             user: request.user_info.username.0.clone(),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::BadRequest;
-use crate::policy::{Kind, Lever, LeverKind, List, Text, Workload, object, without_position};
+use crate::policy::{CustomResource, Kind, Lever, LeverKind, List, Policy, Text, Workload, object, without_position};
 use in_passing::{InPassing, Reading, Untouched};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
@@ -65,6 +65,8 @@ pub(super) struct Request<'b> {
     object: Object<'b>,
     old_object: Object<'b>,
     pub(super) dry_run: bool,
+    /// Whether the object proved to be of a custom resource that the contract names.
+    pub(super) is_custom: bool,
 }
 
 /// An object of a request.
@@ -211,6 +213,22 @@ impl<'b> Request<'b> {
     pub(super) fn take_old_lever(&mut self, kind: LeverKind) -> Result<Lever<'b>, BadRequest> {
         let object = std::mem::take(&mut self.old_object);
         object.read_lever("request.oldObject", kind, &self.operation)
+    }
+
+    /// The custom resource that the object is of, where the contract names it. Its subresources, such as status and
+    /// scale, change no template.
+    pub(super) fn custom_resource<'p>(&self, policy: &'p Policy) -> Option<&'p CustomResource> {
+        let GroupKind { group, kind } = &self.kind;
+        if self.sub_resource.is_empty() { policy.custom_resource(group, kind) } else { None }
+    }
+
+    /// The object and the one that it replaces, of a kind that is not read in passing.
+    pub(super) fn take_raw_objects(&mut self) -> (Option<&'b RawValue>, Option<&'b RawValue>) {
+        let raw = |object: &mut Object<'b>| match std::mem::take(object) {
+            Object::Raw(json) => Some(json),
+            Object::None | Object::Read(_) => None,
+        };
+        (raw(&mut self.object), raw(&mut self.old_object))
     }
 
     pub(super) fn take_object(&mut self, kind: Kind) -> Result<Workload<'b>, BadRequest> {

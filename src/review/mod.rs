@@ -6,6 +6,7 @@
 //! and lets the failurePolicy decide.
 
 mod account;
+mod custom;
 mod envelope;
 mod response;
 
@@ -148,6 +149,9 @@ fn decide<'b>(
         && policy.action(Rule::LeverChange) > Action::Off
     {
         return decide_lever(policy, facts, kind, verb, request);
+    }
+    if let (Verb::Create | Verb::Update, Some(resource)) = (verb, request.custom_resource(policy)) {
+        return custom::decide(policy, facts, webhook, request, (resource, verb));
     }
     let (Verb::Create | Verb::Update, Some(kind)) = (verb, request.judged_kind()) else {
         // Nothing is said of it in whatever mode.

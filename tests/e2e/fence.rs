@@ -134,6 +134,11 @@ impl Fence {
         })
     }
 
+    /// The port at which the webhooks are served.
+    pub fn port(&self) -> u16 {
+        self.https.port()
+    }
+
     /// Registers both webhooks, and waits until the API server calls them.
     pub fn register(&self, registration: &Registration) {
         let Registration { failure_policy, reinvocation_policy, match_conditions } = registration;

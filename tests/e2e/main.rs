@@ -43,6 +43,8 @@ mod rival;
 
 /// Mode audit: everything is reported and nothing is done.
 mod audit;
+/// Custom resources that hold pods.
+mod custom_resources;
 /// A person with the rights of a namespace's editor.
 mod editor;
 /// Mode enforce: what is completed, refused and let be.

@@ -483,6 +483,37 @@ fn a_cron_jobs_field_is_named_in_full() {
 }
 
 #[test]
+fn a_custom_resource_of_the_contract_is_judged() {
+    let rollout = "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: canary, namespace: web}\nspec:\n  \
+                   template: {spec: {tolerations: [{operator: Exists}], containers: [{name: c}]}}\n";
+    let unknown = Bench::new(CONTRACT).review_json(rollout);
+    assert_eq!((unknown.0, &unknown.1["objects"]), (0, &json!([])));
+    let paths =
+        "customResources: [{group: argoproj.io, kind: Rollout, resource: rollouts, templates: [spec.template]}]";
+    for templates in ["warn", "deny", "'off'"] {
+        let bench = Bench::new(&format!("{CONTRACT}\n{paths}\ntemplates: {templates}"));
+        let (code, report) = bench.review_json(rollout);
+        let object = &report["objects"][0];
+        assert_eq!(
+            (code, &object["object"]["kind"], &object["object"]["name"]),
+            (1, &json!("Rollout"), &json!("canary")),
+            "{report:#}"
+        );
+        assert_eq!(object["outcome"], "deny");
+        assert_eq!(object["findings"][0]["field"], "spec.template.spec.tolerations[0]");
+    }
+    let bench = Bench::new(&format!("{CONTRACT}\n{paths}"));
+    let broken = rollout.replace("[{operator: Exists}]", "5");
+    let ended = bench.review_with(&[], &broken);
+    assert_eq!(ended.code, 2);
+    assert!(
+        ended.err.contains("spec.template.spec.tolerations: invalid type: integer `5`, expected a list"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
 fn an_exempt_daemon_set_passes_and_says_why() {
     let bench = Bench::new(CONTRACT);
     let daemon_set = |name: &str| {

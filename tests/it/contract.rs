@@ -84,7 +84,7 @@ fn unknown_keys_are_refused_at_every_level() {
         (
             "modes: audit",
             "modes: found the unknown key modes; valid is one of mode, contact, pools, selection, exemptions, rules, levers, \
-             templates, injection, nodes, identities, rollout, server, tls, log",
+             templates, injection, customResources, nodes, identities, rollout, server, tls, log",
         ),
         (
             "rules: {node-name: deny}",
@@ -912,6 +912,18 @@ fn what_is_printed_loads_as_the_same_contract() {
         "rules": Rule::ALL.iter().map(|rule| (rule.id().to_owned(), json!("off"))).collect::<Map<_, _>>(),
         "templates": "off",
         "injection": {"whenTolerated": "skip", "fenceOrdinary": []},
+        "customResources": [
+            {"group": "example.com", "kind": "Widget", "resource": "widgets", "templates": ["$.spec.template", "$['a b'][0:2].*"]},
+            {
+                "group": "example.com",
+                "kind": "Gadget",
+                "resource": "gadgets",
+                "podSpecs": [
+                    {"path": "$.spec"},
+                    {"path": "$.spec.parts[*]", "containers": ["$.main", "$"], "resources": ["$.each"], "amounts": ["$.gpu"]},
+                ],
+            },
+        ],
         "identities": {"daemonSetController": ["system:kube-controller-manager", "a: b"], "jobController": ["c"], "schedulers": ["volcano"]},
         "nodes": {"whenUnknown": "deny"},
         "rollout": [
@@ -940,6 +952,103 @@ fn what_is_printed_loads_as_the_same_contract() {
         "selection: {annotation: 'null'}",
     ] {
         survives_printing(&contract(yaml));
+    }
+}
+
+fn custom_resource(fields: &Value) -> String {
+    let mut entry =
+        json!({"group": "argoproj.io", "kind": "Rollout", "resource": "rollouts", "templates": ["spec.template"]});
+    for (key, value) in fields.as_object().unwrap() {
+        entry[key] = value.clone();
+    }
+    json!({ "customResources": [entry] }).to_string()
+}
+
+#[test]
+fn custom_resources_that_cannot_be_judged_are_refused() {
+    const GROUP: &str = "valid is the API group of a custom resource without its version, such as argoproj.io";
+    let row = |fields: Value, expected: &str| (custom_resource(&fields), format!("customResources[0]{expected}"));
+    let told = [
+        row(json!({"group": ""}), &format!(".group: found \"\"; {GROUP}")),
+        row(json!({"group": "apps"}), &format!(".group: found \"apps\"; {GROUP}")),
+        row(
+            json!({"group": "apps", "kind": "Deployment"}),
+            ": found the kind Deployment of apps, which is judged without being named; valid is a custom resource: leave \
+             out what Kubernetes itself makes pods from",
+        ),
+        row(
+            json!({"group": "", "kind": "Pod"}),
+            ": found the kind Pod of the core group, which is judged without being named; valid is a custom resource: \
+             leave out what Kubernetes itself makes pods from",
+        ),
+        row(json!({"group": "argoproj.io/v1alpha1"}), &format!(".group: found \"argoproj.io/v1alpha1\"; {GROUP}")),
+        row(
+            json!({"kind": "rollout"}),
+            ".kind: found \"rollout\"; valid is a kind as objects write it, such as StatefulSet",
+        ),
+        row(
+            json!({"resource": "rollouts.argoproj.io"}),
+            ".resource: found \"rollouts.argoproj.io\"; valid is the kind's plural in lower case, such as rollouts",
+        ),
+        row(json!({"resource": null}), ".resource: found nothing; valid is the kind's plural, such as rollouts"),
+        row(
+            json!({"templates": null}),
+            ": found neither templates nor podSpecs; valid is the JSONPaths of pod templates, of pod specs, or of both",
+        ),
+        row(json!({"templates": []}), ".templates: found an empty list; valid is at least one JSONPath"),
+        row(
+            json!({"templates": ["$..template"]}),
+            ".templates[0]: found \"$..template\"; valid is a JSONPath without `..`: one that names each field on the way",
+        ),
+        row(
+            json!({"templates": ["$.spec.jobs[?@.name == 'a'].template"]}),
+            ".templates[0]: found \"$.spec.jobs[?@.name == 'a'].template\"; valid is a JSONPath without filters: names, \
+             indexes, slices and `*`",
+        ),
+        row(
+            json!({"templates": ["{}"]}),
+            ".templates[0]: found \"{}\"; valid is a JSONPath, such as $.spec.template or $.spec.tasks[*].template (at \
+             position 2, in dot member name, must start with lowercase alpha or '_')",
+        ),
+        row(
+            json!({"templates": ["$"]}),
+            ".templates[0]: found \"$\"; valid is a JSONPath that begins with the name of a field of the object, such as \
+             $.spec.template",
+        ),
+        row(
+            json!({"templates": ["$.*.template"]}),
+            ".templates[0]: found \"$.*.template\"; valid is a JSONPath that begins with the name of a field of the \
+             object, such as $.spec.template",
+        ),
+        row(json!({"podSpecs": []}), ".podSpecs: found an empty list; valid is at least one path"),
+        row(json!({"podSpecs": [{}]}), ".podSpecs[0].path: found nothing; valid is a JSONPath"),
+        row(
+            json!({"podSpecs": [{"path": "$.spec", "containers": ["..a"]}]}),
+            ".podSpecs[0].containers[0]: found \"..a\"; valid is a JSONPath without `..`: one that names each field on \
+             the way",
+        ),
+    ];
+    each_is_refused(told.iter().map(|(yaml, expected)| (yaml.clone(), expected.as_str())));
+    let twice = "customResources:\n- &a {group: a.b, kind: C, resource: cs, templates: [spec]}\n- *a\n";
+    let expected = "customResources[1]: found a second entry for the kind C of a.b; valid is one entry for each kind";
+    assert_eq!(self::told(twice), [expected]);
+}
+
+#[test]
+fn json_paths_are_read_as_kubectl_writes_them() {
+    for (written, read) in [
+        ("{.spec.template}", "$.spec.template"),
+        (".spec.template", "$.spec.template"),
+        ("spec.template", "$.spec.template"),
+        (" { spec.template } ", "$.spec.template"),
+        ("$.spec.tasks[*].template", "$.spec.tasks[*].template"),
+        ("['spec'].template", "$['spec'].template"),
+        ("$.spec['a..b?'].template", "$.spec['a..b?'].template"),
+    ] {
+        let contract = contract(&custom_resource(&json!({"templates": [written]})));
+        let printed: Value = serde_saphyr::from_str(&contract.to_yaml().unwrap()).unwrap();
+        assert_eq!(printed["customResources"][0]["templates"], json!([read]), "{written}");
+        survives_printing(&contract);
     }
 }
 

@@ -19,6 +19,8 @@ mod certificate;
 mod command_line;
 /// Faults of a contract, and how its layers lie over each other.
 mod contract;
+/// The templates in custom resources.
+mod custom_resources;
 /// The server in this process, with parts that the binary takes from a cluster.
 mod embedded;
 /// Our answers and patches against the API server's recorded verdicts.

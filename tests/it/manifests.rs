@@ -379,6 +379,51 @@ fn the_hooks_see_pods_and_templates_outside_of_what_keeps_a_cluster_alive() {
     assert_eq!(hooks(&unguarded).len(), 2);
 }
 
+#[test]
+fn custom_resources_have_a_hook_of_their_own() {
+    let yaml = enforcing(
+        "customResources:\n- {group: ray.io, kind: RayJob, resource: rayjobs, templates: [spec.a]}\n- {group: argoproj.io, \
+         kind: Rollout, resource: rollouts, templates: [spec.template]}\n- {group: ray.io, kind: RayCluster, resource: \
+         rayclusters, podSpecs: [{path: '[\"o''clock\"].b'}]}",
+    );
+    let hook = |yaml: &str, options: &Options| {
+        let objects = rendered(yaml, options).objects;
+        let hooks = hooks(&objects);
+        hooks
+            .into_iter()
+            .find(|(_, hook)| hook["name"] == "customresources.validate.gpufence.io")
+            .map(|(_, hook)| hook.clone())
+    };
+    let rendered = hook(&yaml, &Options::default()).unwrap();
+    let rule = |group: &str, resources: &[&str]| {
+        json!({
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": resources,
+            "scope": "Namespaced",
+        })
+    };
+    assert_eq!(
+        rendered["rules"],
+        json!([rule("argoproj.io", &["rollouts"]), rule("ray.io", &["rayclusters", "rayjobs"])])
+    );
+    assert_eq!((&rendered["failurePolicy"], &rendered["timeoutSeconds"]), (&json!("Ignore"), &json!(3)));
+    assert_eq!(rendered["clientConfig"]["service"]["path"], "/validate");
+    assert_eq!(
+        rendered["matchConditions"],
+        json!([{
+            "name": "is-new-or-changed",
+            "expression": "oldObject == null ||\nobject[?'o\\'clock'].orValue({}) != oldObject[?'o\\'clock'].orValue({}) \
+                           ||\nobject[?'spec'].orValue({}) != oldObject[?'spec'].orValue({})",
+        }])
+    );
+    let audit = Options { audit_only: true, ..Options::default() };
+    assert_eq!(hook(&yaml, &audit).unwrap()["clientConfig"]["service"]["path"], "/audit/validate");
+    assert_eq!(hook(&enforcing(""), &Options::default()), None);
+    assert_eq!(hook(&format!("{yaml}\ntemplates: 'off'"), &Options::default()), None);
+}
+
 fn each<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     rule[field].as_array().unwrap().iter().map(|item| item.as_str().unwrap())
 }

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::custom_resources;
 use crate::properties::{CONTRACTS, MODEL, POOL, holds, pod, wrap};
 use crate::support::{Form, Request, cases, cases_path, policy, try_contract};
 
@@ -404,6 +405,34 @@ fn an_update_of_a_gpu_pod_is_asked_about_where_it_counts() {
     assert!(asked(|pod| pod["metadata"]["annotations"] = json!({})));
     assert!(asked(|pod| pod["metadata"] = json!({})));
     assert!(asked(|pod| pod["spec"]["tolerations"] = json!([{"operator": "Exists"}, {"key": "x"}])));
+}
+
+#[test]
+fn a_custom_resource_is_asked_about_where_a_path_leads_into_what_changed() {
+    let policies =
+        ["audit", "warn", "enforce"].map(|mode| custom_resources::of_widgets_in(mode, "nodes: {whenUnknown: deny}"));
+    let gate = Gate::of(conditions::of_custom_resources(&policies[0]));
+    let templates = custom_resources::templates;
+    let edits = prop_oneof![Just(None), select(vec!["metadata", "status", "spec"]).prop_map(Some)];
+    holds(300, (templates(), option::of(templates()), edits), |(new, old, edit)| {
+        let mut object = custom_resources::widget(json!({ "templates": new }));
+        if let Some(field) = edit {
+            object[field]["edited"] = "yes".into();
+        }
+        let mut before = custom_resources::widget(json!({ "templates": old.clone().unwrap_or_else(|| new.clone()) }));
+        before["metadata"]["labels"] = json!({"before": "yes"});
+        prop_assert!(gate.calls(&object, None));
+        let called = gate.calls(&object, Some(&before));
+        if old.is_none() {
+            prop_assert_eq!(called, edit == Some("spec"));
+        }
+        for policy in policies.iter().filter(|_| !called) {
+            let body = custom_resources::request(&object, Some(&before)).to_string();
+            let reviewed = review::examine(policy, &NoFacts, Webhook::Validate, body.as_bytes()).unwrap();
+            prop_assert!(is_quiet(&reviewed.decision), "not asked about {object} over {before}: {reviewed:?}");
+        }
+        Ok(())
+    });
 }
 
 #[test]

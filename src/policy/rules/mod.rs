@@ -10,13 +10,14 @@ mod placement_missing;
 mod toleration_outside_allowlist;
 mod toleration_without_gpu_request;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use super::ask::Ask;
 use super::pool::{Pool, PoolSet};
 use super::subject::Field;
-use super::{Action, Case, Kind, Mode, Operation, Rule, Taint, Toleration};
+use super::{Action, Case, Kind, Mode, Operation, Rule, Taint, Toleration, Workload};
 
 /// A breach of the contract, before anything is decided about it.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) struct Violation {
     pub(super) pools: PoolSet,
     /// What of the object breaks the rule, by content and not by place: an update that only moves it
     /// adds nothing.
-    what: Vec<String>,
+    pub(super) what: Vec<String>,
     pub(super) field: String,
     pub(super) message: String,
     /// The most that is done about it, whatever the rule's own action.
@@ -63,11 +64,17 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
 
 /// The tolerations of the object that is replaced. A set: a pod can have ten thousand, and so can the one
 /// that it replaces.
-fn old_tolerations<'a>(case: &Case<'a, '_>) -> HashSet<&'a Toleration<'a>> {
-    match case.subject.operation {
-        Operation::Update(old) => old.iter().flat_map(|old| old.pod.spec.tolerations()).collect(),
-        Operation::Create => HashSet::new(),
+fn old_tolerations<'a>(case: &Case<'a, '_>) -> Cow<'a, HashSet<&'a Toleration<'a>>> {
+    match (case.old_tolerations, case.subject.operation) {
+        (Some(known), _) => Cow::Borrowed(known),
+        (None, Operation::Update(old)) => Cow::Owned(tolerations_of(old)),
+        (None, Operation::Create) => Cow::Owned(HashSet::new()),
     }
+}
+
+/// The tolerations of all these.
+pub(super) fn tolerations_of<'a>(objects: &'a [Workload<'a>]) -> HashSet<&'a Toleration<'a>> {
+    objects.iter().flat_map(|object| object.pod.spec.tolerations()).collect()
 }
 
 /// The toleration that lets the pod past the taint: one that is not among the old, if any is not.
@@ -90,7 +97,7 @@ struct Passing {
 
 /// The first request for a GPU of the pool.
 fn request<'a>(case: &'a Case<'_, '_>, pool: &Pool) -> Option<Ask<'a>> {
-    let mut asks = Ask::all(&case.object.pod, &case.policy.pools);
+    let mut asks = Ask::all(case.object, &case.policy.pools);
     asks.find(|ask| ask.concerns(pool) && ask.is_request() == Ok(true))
 }
 

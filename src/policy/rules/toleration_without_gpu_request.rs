@@ -6,7 +6,8 @@ use super::super::{Action, Asked, Case, PoolSet, Rule};
 use super::{Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
-    if case.asked != Asked::Nothing {
+    // A part of a pod's spec says nothing of what the rest requests.
+    if case.asked != Asked::Nothing || case.object.is_fragment() {
         return;
     }
     let pools = &case.policy.pools;

@@ -78,7 +78,7 @@ fn without_offer(case: &Case<'_, '_>, meant: usize, index: usize, named: &Named<
             && ask.is_request() == Ok(true)
             && case.policy.pools.iter().any(|another| ask.concerns(another))
     };
-    let ask = Ask::all(&case.object.pod, &case.policy.pools).find(asks_of_another)?;
+    let ask = Ask::all(case.object, &case.policy.pools).find(asks_of_another)?;
     let field = field(case, named);
     Some(Violation {
         rule: Rule::PlacementConflict,
