@@ -8,6 +8,7 @@
 
 mod allowlist;
 mod ask;
+mod case;
 mod choice;
 mod custom;
 mod decision;
@@ -18,6 +19,7 @@ mod identity;
 mod json;
 mod json_path;
 mod lever;
+mod placed;
 mod placement;
 mod pod;
 mod pool;
@@ -52,13 +54,9 @@ pub use subject::{Operation, Phase, Requester, Subject};
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
 
-use std::collections::HashSet;
-
-use ask::Ask;
-use choice::Choice;
+use case::Case;
 use exemption::Standing;
-use json::Excerpt;
-use placement::Terms;
+use placed::Placed;
 use rules::Violation;
 
 /// How many unreadable fields of an object are named. An object can have as many as fit into a body.
@@ -281,44 +279,6 @@ impl Policy {
         found
     }
 
-    /// Where a pod is put past the scheduler, by somebody who is not trusted to.
-    fn placed<'a>(&self, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &dyn Facts) -> Placed<'a> {
-        let node = &*object.pod.spec.node_name;
-        let judged = match (object.kind, subject.phase) {
-            (_, Phase::Mutating) => false,
-            // A pod that is there has been placed: its nodeName never changes.
-            (Kind::Pod, _) => matches!(subject.operation, Operation::Create),
-            // Its controller looks at the node's taints itself, and makes no pod that does not tolerate them.
-            (Kind::DaemonSet, _) => false,
-            _ => true,
-        };
-        if node.is_empty() || !judged || self.action(Rule::NodeNameBypass) == Action::Off {
-            return Placed::Freely;
-        }
-        let Subject { requester, .. } = subject;
-        let is_scheduler = || self.is_scheduler(subject);
-        let may_place = match object.kind {
-            Kind::Pod => {
-                requester.is_node(node)
-                    || is_scheduler()
-                    || self.identities.owner(Controller::DaemonSet, subject).is_some()
-            }
-            Kind::Binding => is_scheduler(),
-            _ => false,
-        };
-        if may_place {
-            return Placed::Freely;
-        }
-        match facts.node(node) {
-            NodeFact::Known(known) => match Pool::of_node(&self.pools, &known) {
-                pools if pools.is_empty() => Placed::Freely,
-                pools => Placed::In { node, pools },
-            },
-            NodeFact::Absent => Placed::Nowhere { node },
-            NodeFact::Unknown => Placed::Unknown { node },
-        }
-    }
-
     /// Whether a scheduler of the contract asks.
     fn is_scheduler(&self, subject: &Subject<'_>) -> bool {
         self.identities.schedulers().iter().any(|name| name == subject.requester.username)
@@ -327,173 +287,5 @@ impl Policy {
     /// The pools of which something holds.
     fn pools_where(&self, holds: impl Fn(&Pool) -> bool) -> PoolSet {
         self.pools.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
-    }
-}
-
-/// Where a pod is put past the scheduler, as far as it matters.
-#[derive(Debug, Clone, Copy)]
-enum Placed<'a> {
-    /// The scheduler places it, or it goes where no pool is, or who puts it there may.
-    Freely,
-    /// Onto a node of these pools.
-    In { node: &'a str, pools: PoolSet },
-    /// Onto a node that is not there (yet).
-    Nowhere { node: &'a str },
-    /// Onto a node of which nothing is known.
-    Unknown { node: &'a str },
-}
-
-impl Placed<'_> {
-    fn may_be_in(&self, pool: usize) -> bool {
-        match self {
-            Self::Freely => false,
-            Self::In { pools, .. } => pools.contains(pool),
-            Self::Nowhere { .. } | Self::Unknown { .. } => true,
-        }
-    }
-}
-
-/// A subject's object beside the policy: what it reaches and what it asks for.
-#[derive(Debug)]
-struct Case<'a, 'p> {
-    policy: &'p Policy,
-    subject: &'a Subject<'a>,
-    /// The subject's object, or the one it replaces.
-    object: &'a Workload<'a>,
-    facts: &'a dyn Facts,
-    /// The pools whose taints the pod's tolerations pass.
-    passed: PoolSet,
-    /// The pool whose GPUs the pod requests.
-    asked: Asked,
-    /// What that pool was chosen from.
-    choice: Choice,
-    /// The pools that the namespace may use. Empty for a pod that neither passes nor asks.
-    allowed: PoolSet,
-    /// The pools of which it is not known whether the namespace may use them, as far as that matters.
-    unknown: PoolSet,
-    /// Where the pod is put past the scheduler.
-    placed: Placed<'a>,
-    /// What could not be read.
-    faults: Vec<Fault>,
-    /// The tolerations of the objects that are replaced, where they were gathered already for several cases.
-    old_tolerations: Option<&'a HashSet<&'a Toleration<'a>>>,
-}
-
-impl<'a, 'p> Case<'a, 'p> {
-    fn new(policy: &'p Policy, subject: &'a Subject<'a>, object: &'a Workload<'a>, facts: &'a dyn Facts) -> Self {
-        let spec = &object.pod.spec;
-        let placed = policy.placed(subject, object, facts);
-        let passed = |given: &[Taint]| policy.pools_where(|pool| pool.is_passed_by(spec.tolerations(), given));
-        let mut case = Self {
-            policy,
-            subject,
-            object,
-            facts,
-            passed: passed(&[]),
-            asked: Asked::Nothing,
-            choice: Choice::default(),
-            allowed: PoolSet::default(),
-            unknown: PoolSet::default(),
-            placed,
-            faults: Vec::new(),
-            old_tolerations: None,
-        };
-        let candidates = case.candidates();
-        if candidates.is_empty() && case.is_ordinary() {
-            return case;
-        }
-        for (index, pool) in policy.pools.iter().enumerate() {
-            match pool.namespaces.membership(subject.namespace, facts) {
-                Membership::Allowed => case.allowed.insert(index),
-                Membership::Unknown => case.unknown.insert(index),
-                Membership::Outside => {}
-            }
-        }
-        (case.asked, case.choice) =
-            Choice::among(&policy.pools, &candidates, &policy.selection, &object.pod, case.allowed);
-        // Such a pod is completed before it is stored. It is judged as it will be, so that audit mode and
-        // templates, where nothing is injected, foretell what enforcement finds.
-        let given = case.given();
-        if !given.is_empty() {
-            case.passed = passed(given);
-        }
-        // Of the others nothing depends on whether the namespace may use them. Who may use a pool may also
-        // pass into those that its taints cannot tell from it.
-        let concerns = |index: usize| {
-            let open = |passed: usize| policy.pools[passed].is_open_to(&policy.pools[index]);
-            candidates.iter().any(|pools| pools.contains(index))
-                || case.passed.iter().any(open)
-                || case.placed.may_be_in(index)
-                || case.is_strange()
-        };
-        case.unknown = case.unknown.iter().filter(|index| concerns(*index)).collect();
-        case
-    }
-
-    /// Whether there is nothing more to ask of the pod: it passes no pool's taint, requests nothing of a pool,
-    /// is put onto no node, and holds nothing that is not understood.
-    fn is_ordinary(&self) -> bool {
-        self.passed.is_empty()
-            && self.asked == Asked::Nothing
-            && matches!(self.placed, Placed::Freely)
-            && !self.is_strange()
-    }
-
-    /// Whether a toleration has an operator that is not known here.
-    fn is_strange(&self) -> bool {
-        self.object.pod.spec.tolerations().iter().any(|toleration| !toleration.has_known_operator())
-    }
-
-    /// The taints for which the pod is given tolerations.
-    fn given(&self) -> &'p [Taint] {
-        self.clear().map_or(&[], |index| &self.policy.pools[index].taints)
-    }
-
-    /// The pool from which the pod is completed: one that its namespace may use, where it is clear which it means.
-    fn clear(&self) -> Option<usize> {
-        match self.asked {
-            Asked::One(index) if self.allowed.contains(index) && self.choice.torn.is_empty() => Some(index),
-            _ => None,
-        }
-    }
-
-    /// For each GPU request of the pod, the pools that it concerns.
-    fn candidates(&mut self) -> Vec<PoolSet> {
-        let mut candidates = Vec::new();
-        // A scheduler that shares GPUs out by annotation writes it as it binds the pod.
-        if self.object.kind == Kind::Binding && self.policy.is_scheduler(self.subject) {
-            return candidates;
-        }
-        for ask in Ask::all(self.object, &self.policy.pools) {
-            let pools = self.policy.pools_where(|pool| ask.concerns(pool));
-            if pools.is_empty() {
-                continue;
-            }
-            match ask.is_request() {
-                Ok(true) => candidates.push(pools),
-                Err(error) if self.faults.len() < FAULTS => self.faults.push(Fault {
-                    message: format!("is {}: {error}", Excerpt(ask.written())),
-                    field: subject::Field(self.object, ask).to_string(),
-                }),
-                _ => {}
-            }
-        }
-        candidates
-    }
-
-    /// The pools in which the subject is exempt from a rule, where exemptions tell pools apart.
-    fn spared(&self, rule: Rule) -> PoolSet {
-        self.policy.spared_pools(self.subject, rule, self.facts)
-    }
-
-    /// The terms under which the pod runs in the pool.
-    fn terms(&self, pool: &'p Pool) -> Terms<'p> {
-        let mut terms = Terms::of(pool, &self.object.pod, self.policy.when_tolerated);
-        // The DaemonSet controller has pinned its pod to a node. With a selector that this node does
-        // not meet the pod could never run, and the controller would delete and create it for ever.
-        if self.policy.identities.owner(Controller::DaemonSet, self.subject).is_some() {
-            terms.labels.clear();
-        }
-        terms
     }
 }

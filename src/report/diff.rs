@@ -12,14 +12,14 @@ pub fn added(object: &Value, patch: &Patch) -> Vec<String> {
     let mut lines = Vec::new();
     let mut appended = 0;
     for operation in &patch.0 {
-        let (path, value) = match operation {
+        let (place, value) = match operation {
             PatchOperation::Add(add) => (&add.path, Some(&add.value)),
             PatchOperation::Remove(remove) => (&remove.path, None),
             _ => continue,
         };
         let mut field = String::new();
         let mut parent = Some(object);
-        for token in path.tokens() {
+        for token in place.tokens() {
             let token = token.decoded();
             let list = parent.and_then(Value::as_array);
             match (list, &*token) {

@@ -27,7 +27,7 @@ WAYS = {
         {"networkPolicy": {"enabled": True}, "monitor": "pod"},
         ["--network-policy", "--monitor", "pod"],
     ),
-    "network policies without API access": (
+    "network policies and a ServiceMonitor, from files": (
         {"networkPolicy": {"enabled": True}, "monitor": "service", "tls": {"source": "files"}},
         ["--network-policy", "--monitor", "service", "--tls", "files"],
     ),
@@ -84,6 +84,35 @@ REFUSED = {
         }]}},
         "gpufence",
         "'/contract/pools/0/resources/0'",
+    ),
+    "markers that mark nothing": (
+        {"contract": {"pools": [{
+            "name": "a", "resources": ["a.com/b"], "nodeSelector": {"a": "b"},
+            "taints": [{"key": "a", "effect": "NoExecute"}], "markers": {},
+        }]}},
+        "gpufence",
+        "'/contract/pools/0/markers': minProperties: got 0, want 1",
+    ),
+    "an unknown way to select a pool": (
+        {"contract": {"selection": {"field": "a"}}}, "gpufence", "additional properties 'field' not allowed",
+    ),
+    "a custom resource without paths": (
+        {"contract": {"customResources": [{"group": "a.com", "kind": "A", "resource": "as"}]}},
+        "gpufence",
+        "missing property 'templates'",
+    ),
+    "an unknown key of a pod spec": (
+        {"contract": {"customResources": [
+            {"group": "a.com", "kind": "A", "resource": "as", "podSpecs": [{"path": "$.spec", "pods": []}]},
+        ]}},
+        "gpufence",
+        "additional properties 'pods' not allowed",
+    ),
+    "a service account without its namespace": (
+        {"contract": {"levers": {"serviceAccounts": ["karpenter"]}}}, "gpufence", "'/contract/levers/serviceAccounts/0'",
+    ),
+    "an unknown action for unknown nodes": (
+        {"contract": {"nodes": {"whenUnknown": "refuse"}}}, "gpufence", "'/contract/nodes/whenUnknown'",
     ),
     "a number for a string": ({"contract": {"contact": 5}}, "gpufence", "'/contract/contact': got number, want string"),
     "no replicas": ({"replicas": 0}, "gpufence", "'/replicas': minimum: got 0, want 1"),
@@ -185,8 +214,10 @@ def refused(values, namespace, message):
 
 
 def bare_off(program):
-    values = helm_python.values_from_yaml("contract: {templates: off, rules: {broad-toleration: off}}")
-    contract = {"templates": "off", "rules": {"broad-toleration": "off"}}
+    text = "contract: {templates: off, rules: {broad-toleration: off, node-name-bypass: off}, nodes: {whenUnknown: off}}"
+    values = helm_python.values_from_yaml(text)
+    rules = {"broad-toleration": "off", "node-name-bypass": "off"}
+    contract = {"templates": "off", "rules": rules, "nodes": {"whenUnknown": "off"}}
     expected = without_helm(program.manifests(contract=contract), "gpufence")
     same(expected, without_helm(helm(values)[0], "gpufence"), "the chart", program)
 

@@ -44,17 +44,18 @@ def live(assets):
         release = Release(server.kubeconfig, chart)
 
         release.install(ENFORCE)
-        expect("installed", server.hooks(), "Ignore Ignore; target Fail; /validate")
+        expect("installed", server.hooks(), "Ignore Ignore Ignore; target Fail; /validate")
         # As the controller does.
         server.kubectl("patch", "secret", "gpufence-ca", "--patch", '{"data": {"ca.crt": "QUFB"}}')
         arm = [
             {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
+            {"op": "replace", "path": "/webhooks/2/failurePolicy", "value": "Fail"},
             {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "QUFB"},
         ]
         server.kubectl("patch", VALIDATING, "gpufence", "--type", "json", "--patch", json.dumps(arm))
 
         release.upgrade({**ENFORCE, "replicas": 3})
-        expect("still armed after an upgrade", server.hooks(), "Fail Ignore; target Fail; /validate")
+        expect("still armed after an upgrade", server.hooks(), "Fail Ignore Fail; target Fail; /validate")
         expect("the CA after an upgrade", server.get("secret", "{.data}"), '{"ca.crt":"QUFB"}')
         expect("the caBundle after an upgrade", server.get(VALIDATING, "{.webhooks[0].clientConfig.caBundle}"), "QUFB")
 
@@ -66,9 +67,9 @@ def live(assets):
         else:
             raise Fault("Helm took the failurePolicy from the controller; the notes need not say --force-conflicts")
         release.upgrade(WATCH, force_conflicts=True)
-        expect("watching alone", server.hooks(), "Ignore Ignore; target Ignore; /audit/validate")
+        expect("watching alone", server.hooks(), "Ignore Ignore Ignore; target Ignore; /audit/validate")
         release.upgrade(ENFORCE)
-        expect("to be armed again", server.hooks(), "Ignore Ignore; target Fail; /validate")
+        expect("to be armed again", server.hooks(), "Ignore Ignore Ignore; target Fail; /validate")
 
         release.uninstall()
         gone = [kind for kind in server.deleted() if not kind.startswith("secrets sh.helm")]
@@ -214,7 +215,7 @@ def suited(folder, minor):
     changes = {
         "Chart.yaml": (r"kubeVersion: .*\n", ""),
         "templates/_helpers.tpl": ('"<1.30.0-0"', '"<1.0.0-0"'),
-        "templates/registrations.yaml": (r"    matchConditions:\n(.*\n)*?    rules:", "    rules:"),
+        "templates/registrations.yaml": (r"    matchConditions:\n(?:      .*\n)*", ""),
         "templates/deployments.yaml": (r".*matchLabelKeys.*\n", ""),
         "templates/service.yaml": (r"policy/v1\n", "policy/v1beta1\n"),
     }

@@ -12,8 +12,8 @@ from sources import DEPLOY, ROOT, Fault, Refused, kustomize, read_contract
 
 # The objects of an installation with the built-in contract. A change here is one that everybody should see.
 KINDS = {
-    "ClusterRole": 1,
-    "ClusterRoleBinding": 1,
+    "ClusterRole": 2,
+    "ClusterRoleBinding": 2,
     "ConfigMap": 1,
     "Deployment": 2,
     "Lease": 1,

@@ -26,6 +26,7 @@ fn every_metric_of_an_alert_is_exported() {
     metrics.contract_in_force("0", "audit", 0);
     metrics.ca_certificate_expires(0);
     metrics.namespace_labels_current(0);
+    metrics.nodes_current(0);
     metrics.exemptions_in_force([("any", Some(0))].into_iter());
     controller.armed("validate", true, true);
     controller.probed("refused");

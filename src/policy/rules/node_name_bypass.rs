@@ -1,4 +1,4 @@
-//! `node-name-bypass`: a pod is put onto a pool's node past the scheduler, and so past the node's NoSchedule
+//! `node-name-bypass`: a pod is put onto a pool's node past the scheduler, and so past the node's `NoSchedule`
 //! taint, which binds nobody else.
 //!
 //! In a namespace that may use the pool it is no way around anything where the pod tolerates the taints: the

@@ -41,6 +41,7 @@ there is nothing to prove.
 {{- /* Helm reads YAML 1.1, in which a bare off is false. */ -}}
 {{- range $rule, $action := $contract.rules }}{{ if kindIs "bool" $action }}{{ $_ := set $contract.rules $rule "off" }}{{ end }}{{ end -}}
 {{- if kindIs "bool" $contract.templates }}{{ $_ := set $contract "templates" "off" }}{{ end -}}
+{{- with $contract.nodes }}{{ if kindIs "bool" .whenUnknown }}{{ $_ := set . "whenUnknown" "off" }}{{ end }}{{ end -}}
 {{- if ne $contract.mode "audit" -}}
 {{-   $probe := dict "namespaces" (list (include "gpufence.probeNamespace" .)) "mode" "enforce" -}}
 {{-   $_ := set $contract "rollout" (prepend ($contract.rollout | default list) $probe) -}}
@@ -48,17 +49,45 @@ there is nothing to prove.
 {{ toYaml $contract }}
 {{- end }}
 
+{{/* What a rule does. Takes the contract, as its values or as it is installed, and a rule. */}}
+{{- define "gpufence.action" -}}
+{{- $rule := index . 1 }}{{ $action := get ((index . 0).rules | default dict) $rule -}}
+{{- if kindIs "bool" $action }}off{{ else }}{{ $action | default (ternary "off" "deny" (eq $rule "lever-change")) }}{{ end -}}
+{{- end }}
+
+{{/* The labels of namespaces that a contract's selectors read, as a JSON array. */}}
+{{- define "gpufence.selectedLabels" -}}
+{{- $selectors := list -}}
+{{- range .pools }}{{ $selectors = append $selectors (.namespaces | default dict).selector }}{{ end -}}
+{{- range .rollout }}{{ $selectors = append $selectors .selector }}{{ end -}}
+{{- $labels := list -}}
+{{- range compact $selectors -}}
+{{-   $labels = concat $labels (keys (.matchLabels | default dict)) -}}
+{{-   range .matchExpressions }}{{ $labels = append $labels .key }}{{ end -}}
+{{- end -}}
+{{ toJson $labels }}
+{{- end }}
+
 {{/* Whether a label of a namespace decides anything: true or nothing. */}}
 {{- define "gpufence.readsNamespaces" -}}
-{{- $reads := false -}}
-{{- range .Values.contract.pools }}{{ if (.namespaces | default dict).selector }}{{ $reads = true }}{{ end }}{{ end -}}
-{{- range .Values.contract.rollout }}{{ if .selector }}{{ $reads = true }}{{ end }}{{ end -}}
-{{- if $reads }}true{{ end -}}
+{{- if include "gpufence.selectedLabels" .Values.contract | fromJsonArray }}true{{ end -}}
+{{- end }}
+
+{{/* Whether a label or a taint of a node decides anything: true or nothing. */}}
+{{- define "gpufence.readsNodes" -}}
+{{- if ne (include "gpufence.action" (list .Values.contract "node-name-bypass")) "off" }}true{{ end -}}
+{{- end }}
+
+{{/* What a replica reads of the cluster, separated by commas. */}}
+{{- define "gpufence.followed" -}}
+{{- $namespaces := ternary "namespaces" "" (eq (include "gpufence.readsNamespaces" .) "true") -}}
+{{- $nodes := ternary "nodes" "" (eq (include "gpufence.readsNodes" .) "true") -}}
+{{ compact (list $namespaces $nodes) | join "," }}
 {{- end }}
 
 {{/* Whether a replica reads anything from the API server: true or nothing. */}}
 {{- define "gpufence.serverNeedsApi" -}}
-{{- if eq .Values.tls.source "managed" }}true{{ else }}{{ include "gpufence.readsNamespaces" . }}{{ end -}}
+{{- if or (eq .Values.tls.source "managed") (include "gpufence.followed" .) }}true{{ end -}}
 {{- end }}
 
 {{/* Whether the registrations only watch: true or nothing. */}}
