@@ -211,7 +211,7 @@ fn who_may_make_namespaces_cannot_make_one_that_is_allowed() {
 
 /// Whether the API server shows a webhook what a node was before an update: until CVE-2021-25735 was mended it showed
 /// the new node twice. What is skipped is said.
-fn shows_old_nodes(what: &str) -> bool {
+pub fn shows_old_nodes(what: &str) -> bool {
     let version = admin().get("/version").stored();
     let git = version["gitVersion"].as_str().unwrap().trim_start_matches('v').to_owned();
     let mut parts = git.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or_default());

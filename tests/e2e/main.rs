@@ -65,6 +65,8 @@ mod reinvocation;
 mod second_lines;
 /// What is done to a pod by other doors than the pod itself.
 mod subresources;
+/// The written tables of attacks and of what real clusters do.
+mod tables;
 /// What carries the template of a pod.
 mod templates;
 /// What may be done to pods that are there already.
