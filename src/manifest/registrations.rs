@@ -172,7 +172,7 @@ fn template_rules(options: &Options) -> Vec<Value> {
 /// For the kinds of which anything is guarded, with the subresources that can change it too.
 fn lever_rule(policy: &Policy) -> Value {
     let guarded = LeverKind::ALL.into_iter().filter(|kind| match kind {
-        LeverKind::Namespace => !policy.guarded_namespace_labels().is_empty(),
+        LeverKind::Namespace => policy.guards_namespace_names() || !policy.guarded_namespace_labels().is_empty(),
         LeverKind::Node => true,
     });
     let resources: Vec<_> = guarded

@@ -103,8 +103,10 @@ fn object() -> impl Strategy<Value = Value> {
         |(key, value, effect, time)| json!({"key": key, "value": value, "effect": effect, "timeAdded": time}),
     );
     let spec = option::of(option::of(vec(taint, 0..3)));
-    (labels, spec).prop_map(|(labels, spec)| {
-        let mut object = json!({"metadata": {"name": "one", "labels": labels}});
+    // One that nobody names, and one that the built-in contract does.
+    let name = select(vec!["one", "one", "ml-team"]);
+    (name, labels, spec).prop_map(|(name, labels, spec)| {
+        let mut object = json!({"metadata": {"name": name, "labels": labels}});
         if let Some(taints) = spec {
             object["spec"] = json!({"taints": taints});
         }

@@ -666,9 +666,60 @@ fn the_hook_is_registered_where_the_rule_is_on() {
         (&audit["timeoutSeconds"], &audit["clientConfig"]["service"]["path"]),
         (&json!(2), &json!("/audit/validate"))
     );
-    // Where no selector reads a label nothing of a namespace is guarded.
-    let by_name = "rules: {lever-change: warn}\nlevers: {groups: [a]}";
-    assert_eq!(hook(by_name, &options).unwrap()["rules"], rules(&["nodes", "nodes/status"]));
+    // Of a namespace nothing is guarded where neither its labels nor its name open anything.
+    let closed = "rules: {lever-change: warn}
+levers: {groups: [a]}
+pools:
+- {name: p, resources: [a.b/c], taints: [{key: k, effect: NoSchedule}], nodeSelector: {l: v}}";
+    assert_eq!(hook(closed, &options).unwrap()["rules"], rules(&["nodes", "nodes/status"]));
+    let eased = format!("{closed}\nrollout: [{{namespaces: [canary], mode: audit}}]");
+    assert_eq!(
+        hook(&eased, &options).unwrap()["rules"],
+        rules(&["nodes", "nodes/status"]),
+        "in audit nothing is eased"
+    );
+    assert_eq!(hook(&format!("mode: enforce\n{eased}"), &options).unwrap()["rules"], rules(&all));
+    assert_eq!(hook("rules: {lever-change: warn}\nlevers: {groups: [a]}", &options).unwrap()["rules"], rules(&all));
+}
+
+/// Where people make namespaces for themselves a glob of the allowlist is a door to whoever thinks of a name.
+#[test]
+fn a_new_namespace_of_a_name_that_the_contract_trusts_is_a_lever() {
+    let policy = guarded("");
+    let named = |name: &str| {
+        let mut namespace = namespace(&json!({}));
+        namespace["metadata"]["name"] = name.into();
+        namespace
+    };
+    let told = |name: &str| messages(&TENANT.decide(&policy, &named(name), None));
+    assert_eq!(
+        told("ml-team"),
+        [format!(
+            "metadata.name of the new namespace is ml-team: the allowlist of pool nvidia names it, and {MAY} set it. Ask one \
+             of them."
+        )]
+    );
+    assert_eq!(
+        told("canary-1"),
+        [format!(
+            "metadata.name of the new namespace is canary-1: the rollout names it, and {MAY} set it. Ask one of them."
+        )]
+    );
+    assert_eq!(told("ml-team-2"), [""; 0]);
+    // One that is there was made before, and its name never changes.
+    assert_eq!(messages(&TENANT.update(&policy, &named("ml-team"), &named("ml-team"))), [""; 0]);
+    let admin = Who { groups: &["system:masters"], ..TENANT };
+    assert_eq!(messages(&admin.decide(&policy, &named("ml-team"), None)), [""; 0]);
+    // An entry for every namespace singles none out.
+    let everywhere = super::support::policy(
+        "mode: enforce\nrules: {lever-change: deny}\nlevers: {groups: [a]}\nrollout: [{namespaces: ['*'], mode: warn}]",
+    );
+    assert_eq!(messages(&TENANT.decide(&everywhere, &named("shop"), None)), [""; 0]);
+    assert_eq!(messages(&TENANT.decide(&everywhere, &named("research-x"), None)).len(), 1);
+}
+
+fn messages(decision: &Decision) -> Vec<String> {
+    decision.findings.iter().map(|finding| finding.message.clone()).collect()
 }
 
 #[test]

@@ -681,6 +681,24 @@ fn a_template_is_judged_by_the_rules_of_its_pods() {
     });
 }
 
+/// Of a kind that is served in several versions a client may use any, and later ones than are known here.
+#[test]
+fn the_version_in_which_an_object_comes_decides_nothing() {
+    let versions = select(vec!["v1", "v1beta1", "v1beta2", "v2", "v3alpha7"]);
+    holds(400, (ask(), select(Kind::ALL.to_vec()), versions), |(ask, kind, version)| {
+        let known = ask.review(kind, &wrap(kind, &ask.pod), None);
+        let mut other = known.clone();
+        other["request"]["kind"]["version"] = json!(version);
+        other["request"]["object"]["apiVersion"] = json!(format!("{}/{version}", kind.group()));
+        for webhook in Webhook::ALL {
+            let (before, after) =
+                (ask.examine(Mode::Enforce, webhook, &known), ask.examine(Mode::Enforce, webhook, &other));
+            prop_assert_eq!(before, after);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn what_is_not_read_decides_nothing() {
     let names = ["zz", "Spec", "TOLERATIONS", "nodeselector", "node_selector", "requests2", "Kind", "exempt"];

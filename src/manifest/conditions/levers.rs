@@ -8,8 +8,10 @@ use crate::policy::{LeverKind, Policy};
 #[must_use]
 pub fn of_levers(policy: &Policy) -> Vec<MatchCondition> {
     let (namespaces, nodes) = (LeverKind::Namespace.resource(), LeverKind::Node.resource());
+    // Of a new one the name decides as well.
+    let new = if policy.guards_namespace_names() { "oldObject == null ||\n  " } else { "" };
     let changes = format!(
-        "request.resource.resource == '{namespaces}' ?\n  {} :\n  {} ||\n  {}",
+        "request.resource.resource == '{namespaces}' ?\n  {new}{} :\n  {} ||\n  {}",
         labels_differ(&list(policy.guarded_namespace_labels())),
         labels_differ(&list(policy.guarded_node_labels())),
         taints_differ(&list(policy.guarded_node_taints())),

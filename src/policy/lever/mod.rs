@@ -1,6 +1,8 @@
 //! What the fence stands on: the labels of Namespaces that selectors of the contract read, and the labels and
 //! taints of a pool's nodes. Who may change them decides who may use the nodes, whatever is said of pods.
 
+mod object;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -8,156 +10,13 @@ use super::allowlist::Patterns;
 use super::decision::{Action, Decision, Finding, Mode, Rule};
 use super::exemption::{self, Exemption, Standing};
 use super::facts::{Facts, NamespaceLabels};
-use super::json::{Excerpt, List, StringMap, Text, object};
+use super::json::Excerpt;
 use super::pool::{Pool, PoolSet};
 use super::rules::listing;
 use super::subject::Requester;
-use super::toleration::NodeTaint;
-use super::{LabelSelector, Policy};
+use super::{LabelSelector, Policy, Rollout};
 
-/// A kind whose objects the fence stands on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "they are Kubernetes' own names")]
-pub enum LeverKind {
-    Namespace,
-    Node,
-}
-
-impl LeverKind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::Namespace, Self::Node];
-
-    /// The kind that a group and a name mean, whatever the version.
-    #[must_use]
-    pub fn of(group: &str, name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| group.is_empty() && kind.name() == name)
-    }
-
-    /// The kind's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Namespace => "Namespace",
-            Self::Node => "Node",
-        }
-    }
-
-    /// The resource's name in a path and in a rule of a webhook configuration.
-    #[must_use]
-    pub fn resource(self) -> &'static str {
-        match self {
-            Self::Namespace => "namespaces",
-            Self::Node => "nodes",
-        }
-    }
-
-    /// The subresources with which labels can be changed too: the API server resets what is not theirs in spec
-    /// and status, and takes metadata as it comes.
-    #[must_use]
-    pub fn subresources(self) -> &'static [&'static str] {
-        match self {
-            Self::Namespace => &["status", "finalize"],
-            Self::Node => &["status"],
-        }
-    }
-
-    /// Reads an object of this kind from any deserializer that lends strings.
-    ///
-    /// # Errors
-    /// Where a field that is read is not of the type that the kind gives it.
-    pub fn read_from<'a, D: serde::Deserializer<'a>>(self, json: D) -> Result<Lever<'a>, D::Error> {
-        use serde::Deserialize as _;
-        Ok(match self {
-            Self::Namespace => {
-                let NamespaceObject { kind, metadata } = NamespaceObject::deserialize(json)?;
-                Lever { kind, metadata, taints: List::default() }
-            }
-            Self::Node => {
-                let NodeObject { kind, metadata, spec } = NodeObject::deserialize(json)?;
-                Lever { kind, metadata, taints: spec.taints }
-            }
-        })
-    }
-
-    /// The word for sentences.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Namespace => "namespace",
-            Self::Node => "node",
-        }
-    }
-}
-
-/// A Namespace or a Node, as far as the fence stands on it.
-#[derive(Debug, Clone, Default)]
-pub struct Lever<'a> {
-    kind: Text<'a>,
-    metadata: LeverMetadata<'a>,
-    taints: List<NodeTaint<'a>>,
-}
-
-object! {
-    struct NamespaceObject<'a> as "a Namespace" {
-        kind: Text<'a> = "kind",
-        metadata: LeverMetadata<'a> = "metadata",
-    }
-}
-
-object! {
-    struct NodeObject<'a> as "a Node" {
-        kind: Text<'a> = "kind",
-        metadata: LeverMetadata<'a> = "metadata",
-        spec: LeverSpec<'a> = "spec",
-    }
-}
-
-object! {
-    struct LeverMetadata<'a> as "metadata" {
-        name: Text<'a> = "name",
-        generate_name: Text<'a> = "generateName",
-        labels: StringMap<'a> = "labels",
-    }
-}
-
-object! {
-    struct LeverSpec<'a> as "a Node's spec" {
-        taints: List<NodeTaint<'a>> = "taints",
-    }
-}
-
-impl Lever<'_> {
-    /// The kind that the object itself says it is; empty where it does not say.
-    #[must_use]
-    pub fn declared_kind(&self) -> &str {
-        &self.kind
-    }
-
-    /// The object's name, or its generateName with `*` for what the API server adds.
-    #[must_use]
-    pub fn display_name(&self) -> String {
-        let LeverMetadata { name, generate_name, .. } = &self.metadata;
-        if name.is_empty() && !generate_name.is_empty() { format!("{generate_name}*") } else { name.to_string() }
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.get(key)
-    }
-
-    fn labels(&self) -> BTreeMap<String, String> {
-        // Of a key that is there twice the last counts, here as well.
-        self.metadata.labels.0.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
-    }
-
-    fn is_labelled_for(&self, pool: &Pool) -> bool {
-        pool.node_selector.iter().all(|(key, value)| self.label(key) == Some(value))
-    }
-
-    /// The taints of a key, in whatever order they stand.
-    fn taints(&self, key: &str) -> BTreeSet<(&str, &str)> {
-        let own = self.taints.iter().filter(|taint| &*taint.key == key);
-        own.map(|taint| (&*taint.value, &*taint.effect)).collect()
-    }
-}
+pub use object::{Lever, LeverKind};
 
 /// A Namespace or a Node that is made or changed.
 #[derive(Debug, Clone, Copy)]
@@ -350,8 +209,46 @@ impl Policy {
         readers
     }
 
+    /// Whether the contract names namespaces that may use a pool, or are judged less strictly than others: then who
+    /// makes a namespace of such a name opens the fence as well.
+    #[must_use]
+    pub fn guards_namespace_names(&self) -> bool {
+        self.pools.iter().any(|pool| !pool.namespaces.names.written().is_empty())
+            || self.rollout.iter().any(|rollout| self.eases(rollout))
+    }
+
+    /// Whether a rollout entry lets the namespaces that it names off. One for all namespaces singles out none.
+    fn eases(&self, rollout: &Rollout) -> bool {
+        let names = rollout.namespaces.written();
+        rollout.mode < self.mode && !names.is_empty() && !names.iter().any(|name| name == "*")
+    }
+
+    /// What the name of a new namespace opens.
+    fn pulled_by_name(&self, change: &LeverChange<'_>) -> Option<Pull> {
+        let name = change.name;
+        let pools: PoolSet = self.pools_where(|pool| pool.namespaces.names.matches(name));
+        let first = self.rollout.iter().find(|rollout| rollout.namespaces.matches(name));
+        let rollout = first.is_some_and(|rollout| self.eases(rollout));
+        if change.old.is_some() || (pools.is_empty() && !rollout) {
+            return None;
+        }
+        let mut who = Vec::new();
+        if !pools.is_empty() {
+            let (plural, names) = self.named(pools);
+            who.push(format!("the allowlist{plural} of pool{plural} {names}"));
+        }
+        if rollout {
+            who.push("the rollout".to_owned());
+        }
+        let several = who.len() > 1 || pools.iter().nth(1).is_some();
+        let field = "metadata.name".to_owned();
+        let change = format!("{field} of the new namespace is {}", Excerpt(name));
+        let decides = format!("{} {} it", listing(&who), if several { "name" } else { "names" });
+        Some(Pull { readers: Readers { pools, rollout }, field, change, decides })
+    }
+
     fn pulled_on_namespace(&self, change: &LeverChange<'_>) -> Vec<Pull> {
-        let pulled = self.namespace_readers().into_iter().filter_map(|(key, readers)| {
+        let labels = self.namespace_readers().into_iter().filter_map(|(key, readers)| {
             let (field, what) = change.of_label(key)?;
             let mut who = Vec::new();
             if !readers.pools.is_empty() {
@@ -365,7 +262,7 @@ impl Policy {
             let decides = format!("{} {} it", listing(&who), if several { "read" } else { "reads" });
             Some(Pull { readers, field, change: what, decides })
         });
-        pulled.collect()
+        self.pulled_by_name(change).into_iter().chain(labels).collect()
     }
 
     fn pulled_on_node(&self, change: &LeverChange<'_>) -> Vec<Pull> {
