@@ -33,8 +33,8 @@ pub fn placed_untolerated(node: &str) -> String {
 /// The finding about a Binding that somebody else than a scheduler makes.
 pub fn bound_by_hand(node: &str) -> String {
     format!(
-        "node-name-bypass: target.name puts this pod onto node {node} of pool nvidia past the scheduler, which only the \
-         contract's schedulers may (system:kube-scheduler). Leave the binding to the scheduler."
+        "node-name-bypass: target.name puts this pod onto node {node} of pool nvidia past the scheduler, and admin is not in \
+         identities.schedulers. Add it there if it schedules pods, or leave the Binding to who does."
     )
 }
 

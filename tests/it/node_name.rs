@@ -179,7 +179,7 @@ fn who_places_pods_may() {
 }
 
 #[test]
-fn bindings_are_the_schedulers_affair_in_every_namespace() {
+fn bindings_are_the_schedulers_affair() {
     let asks = Asks { kind: Kind::Binding, ..PERSON };
     assert_eq!(
         asks.message(&fence("contact: gpu-team@example.com"), &binding("gpu-1")),
@@ -189,9 +189,11 @@ fn bindings_are_the_schedulers_affair_in_every_namespace() {
     let allowed = Asks { namespace: "ml-team", kind: Kind::Binding, ..PERSON };
     assert_eq!(
         allowed.message(&fence(""), &binding("gpu-1")),
-        "deny node-name-bypass: target.name puts this pod onto node gpu-1 of pool nvidia past the scheduler, which only the \
-         contract's schedulers may (system:kube-scheduler). Leave the binding to the scheduler."
+        "warn node-name-bypass: target.name puts this pod onto node gpu-1 of pool nvidia past the scheduler, and jane is not \
+         in identities.schedulers. Add it there if it schedules pods, or leave the Binding to who does."
     );
+    // Onto the nodes of a pool that is closed to the namespace it is refused there as well.
+    assert!(allowed.judge(&fence(""), &binding("amd-1"), None).denies());
     assert_eq!(allowed.message(&fence(""), &binding("cpu-1")), "");
     for username in [DAEMON_SET_CONTROLLER, "system:node:gpu-1", "jane"] {
         let asks = Asks { username, groups: &["system:nodes"], kind: Kind::Binding, ..PERSON };

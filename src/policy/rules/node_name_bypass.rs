@@ -2,8 +2,10 @@
 //! taint, which binds nobody else.
 //!
 //! In a namespace that may use the pool it is no way around anything where the pod tolerates the taints: the
-//! scheduler could have put it there as well. `kubectl debug node/NAME` makes such pods.
+//! scheduler could have put it there as well. `kubectl debug node/NAME` makes such pods. What a pod tolerates that
+//! is bound there is not known, so that a Binding by nobody whom the contract names is only warned of.
 
+use super::super::json::Excerpt;
 use super::super::subject::Field;
 use super::super::{Action, Case, Kind, Placed, Pool, PoolSet, Rule};
 use super::{Outside, Violation};
@@ -20,9 +22,10 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     let closed = pools.without(entered);
     let is_node_known = matches!(case.placed, Placed::In { .. });
     // A node that is in several pools is open to whoever may enter one of them.
-    let (Some(index), true) = (closed.first(), entered.is_empty() || !is_node_known) else { return };
+    let first = closed.and(case.allowed).first().or_else(|| closed.first());
+    let (Some(index), true) = (first, entered.is_empty() || !is_node_known) else { return };
     let field = if is_binding { "target.name".to_owned() } else { Field(case.object, "spec.nodeName").to_string() };
-    let name = super::super::json::Excerpt(node);
+    let name = Excerpt(node);
     let leave =
         if is_binding { "Leave the binding to the scheduler." } else { "Leave it out: the scheduler places the pod." };
     let message = match case.placed {
@@ -36,7 +39,12 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
              a GPU node. {leave}"
         ),
     };
-    let most = if matches!(case.placed, Placed::Unknown { .. }) { case.policy.when_unknown } else { Action::Deny };
+    let most = match case.placed {
+        Placed::Unknown { .. } => case.policy.when_unknown,
+        // Who may use the pool could bring the pod there without this, and schedulers that nobody named bind there.
+        Placed::In { .. } if is_binding && case.allowed.contains(index) => Action::Warn,
+        _ => Action::Deny,
+    };
     found.push(Violation {
         rule: Rule::NodeNameBypass,
         pools: closed,
@@ -49,14 +57,17 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
 
 fn inside(case: &Case<'_, '_>, index: usize, field: &str, node: &str, is_binding: bool, leave: &str) -> String {
     let pool: &Pool = &case.policy.pools[index];
-    let name = super::super::json::Excerpt(node);
+    let name = Excerpt(node);
     let placed = format!("{field} puts this pod onto node {name} of pool {} past the scheduler", pool.name);
     if !case.allowed.contains(index) {
         return format!("{placed}, {}", Outside { case, pool: index });
     }
     if is_binding {
-        let schedulers = case.policy.identities.schedulers().join(", ");
-        return format!("{placed}, which only the contract's schedulers may ({schedulers}). {leave}");
+        let who = Excerpt(case.subject.requester.username);
+        return format!(
+            "{placed}, and {who} is not in identities.schedulers. Add it there if it schedules pods, or leave the Binding to \
+             who does."
+        );
     }
     let tolerations = case.object.pod.spec.tolerations();
     let untolerated = pool.taints.iter().find(|taint| !tolerations.iter().any(|own| own.tolerates(taint)));
