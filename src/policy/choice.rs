@@ -74,8 +74,8 @@ pub(super) struct Choice {
 impl Choice {
     /// Which pool is meant, when `candidates` holds for each request the pools that it concerns. Where several
     /// would do: one that the pod names, that has the model which it names, whose labels its nodeSelector
-    /// names, that its nodeSelector does not contradict, that the namespace may use, that comes first in the
-    /// contract; each where there is one, from what the stronger ones leave.
+    /// names, that its nodeSelector and its required node affinity do not contradict, that the namespace may use,
+    /// that comes first in the contract; each where there is one, from what the stronger ones leave.
     ///
     /// What cannot be met (a pool that there is not) is passed over here, and `placement-conflict` speaks.
     pub(super) fn among(
@@ -89,7 +89,8 @@ impl Choice {
             return (Asked::Nothing, Self::default());
         };
         if offering.is_empty() {
-            let asked = Asked::Several(candidates.iter().filter_map(|set| set.first()).collect());
+            let first = |set: &PoolSet| set.and(allowed).first().or_else(|| set.first());
+            let asked = Asked::Several(candidates.iter().filter_map(first).collect());
             return (asked, Self::default());
         }
         // Most contracts have one pool for each resource, and nothing to choose.
@@ -111,6 +112,14 @@ impl Choice {
             };
             let mut possible = left;
             narrow(&mut possible, is_possible);
+            // Nor one that every alternative of its required node affinity shuts out.
+            let is_shut_out = |index: usize| {
+                let labels = labels(&pools[index], pod);
+                pod.spec.required_terms().is_some_and(|terms| {
+                    !terms.is_empty() && terms.iter().all(|term| term.excluding(&labels).is_some())
+                })
+            };
+            narrow(&mut possible, |index| !is_shut_out(index));
             narrow(&mut possible, |index| allowed.contains(index));
             let first = possible.first().unwrap_or_default();
             // With the labels that it would be given the pod may mean another pool, and does so already.

@@ -296,6 +296,13 @@ impl Decision {
         }
     }
 
+    /// Nothing is injected, or less, because of an exemption.
+    pub(super) fn exempt_from_injection(&mut self, name: String) {
+        if self.exempted.iter().all(|exempted| exempted.exemption != name) {
+            self.exempted.push(Exempted { exemption: name, rules: Vec::new() });
+        }
+    }
+
     /// The findings for which the request is refused.
     pub fn denials(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.action == Action::Deny)

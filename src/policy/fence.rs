@@ -4,9 +4,10 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
+use super::affinity::{Affinity, NodeSelectorTerm};
 use super::decision::Purpose;
 use super::placement::add;
-use super::{Case, Controller, Decision, Exempted, Facts, Fault, Injection, Kind, Mode, Operation, Policy, exemption};
+use super::{Case, Controller, Decision, Facts, Injection, Kind, Mode, Operation, Policy, exemption};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
@@ -28,77 +29,73 @@ impl Policy {
         if self.identities.owner(Controller::DaemonSet, subject).is_some() || exemption::is_mirror_pod(subject) {
             return;
         }
+        // Whoever the contract trusts to put pods onto nodes has chosen one: with this the kubelet would reject it.
+        if !case.object.pod.spec.node_name.is_empty() && self.is_scheduler(subject) {
+            return;
+        }
         // Who may use a pool and tolerates its taints means to run there: the rules speak of that.
         let entered = case.passed.and(case.allowed);
-        let is_entered =
-            |label: &String| entered.iter().any(|index| self.pools[index].node_selector.contains_key(label));
-        let labels: Vec<_> =
-            self.fence_ordinary.iter().filter(|label| !is_entered(label)).map(String::as_str).collect();
-        let json = case.object.pod.spec.affinity.as_ref().map_or("null", |affinity| affinity.json.get());
-        let patch = match patch(json, &labels) {
-            Ok(None) => return,
-            Ok(Some(patch)) => patch,
-            Err(message) => return decision.faults.push(Fault { field: "patch".to_owned(), message }),
+        let pools_of = |label: &String| {
+            let label = label.clone();
+            (0..self.pools.len()).filter(move |index| self.pools[*index].node_selector.contains_key(&label))
         };
-        let exempt = (0..self.pools.len()).find_map(|index| {
-            let fenced = self.pools[index].node_selector.keys().any(|key| labels.contains(&key.as_str()));
-            fenced.then(|| self.spares_injection(subject, index, facts)).flatten()
-        });
-        if let Some(exemption) = exempt {
-            return decision.exempted.push(Exempted { exemption, rules: Vec::new() });
+        let mut labels = Vec::new();
+        for label in &self.fence_ordinary {
+            if pools_of(label).any(|index| entered.contains(index)) {
+                continue;
+            }
+            match pools_of(label).find_map(|index| self.spares_injection(subject, index, facts)) {
+                Some(exemption) => decision.exempt_from_injection(exemption),
+                None => labels.push(label.as_str()),
+            }
         }
+        let Some(patch) = patch(case.object.pod.spec.affinity.as_ref(), &labels) else { return };
         let purpose = Purpose::Fence(labels.into_iter().map(str::to_owned).collect());
         decision.injection = Some(Injection { purpose, patch, enforced: decision.mode > Mode::Audit });
     }
 }
 
 /// The patch after which every required term of an affinity asks for the absence of the labels; `None` where all
-/// of them do. The affinity is the pod's JSON, or null.
+/// of them do.
 ///
 /// Terms are alternatives, so that each must ask: one more term would open what the others close. One that asks
 /// for nothing at all matches no node, and would match some if it asked for this.
-///
-/// # Errors
-/// What is wrong with the JSON, which has been read before.
-fn patch(json: &str, labels: &[&str]) -> Result<Option<Patch>, String> {
-    let affinity: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    let absent = |label: &&str| json!({"key": label, "operator": "DoesNotExist"});
-    let node_affinity = &affinity["nodeAffinity"];
-    let required = &node_affinity[REQUIRED];
-    let all: Vec<_> = labels.iter().map(absent).collect();
-    if all.is_empty() {
-        return Ok(None);
+fn patch(affinity: Option<&Affinity<'_>>, labels: &[&str]) -> Option<Patch> {
+    if labels.is_empty() {
+        return None;
     }
-    let new = json!({"nodeSelectorTerms": [{"matchExpressions": all}]});
-    let operation = if affinity.is_null() {
-        add(&["spec", "affinity"], json!({"nodeAffinity": {REQUIRED: new}}))
-    } else if node_affinity.is_null() {
-        add(&["spec", "affinity", "nodeAffinity"], json!({REQUIRED: new}))
-    } else if required.is_null() {
-        add(&["spec", "affinity", "nodeAffinity", REQUIRED], new)
-    } else {
-        let terms = required["nodeSelectorTerms"].as_array().map_or(&[][..], Vec::as_slice);
-        let operations: Vec<_> =
-            terms.iter().enumerate().flat_map(|(place, term)| narrowed(place, term, labels)).collect();
-        return Ok((!operations.is_empty()).then_some(Patch(operations)));
+    let new = || json!({"nodeSelectorTerms": [{"matchExpressions": absent(labels.iter())}]});
+    let Some(affinity) = affinity else {
+        let affinity = json!({"nodeAffinity": {REQUIRED: new()}});
+        return Some(Patch(vec![add(&["spec", "affinity"], affinity)]));
     };
-    Ok(Some(Patch(vec![operation])))
+    let Some(node_affinity) = &affinity.node_affinity else {
+        return Some(Patch(vec![add(&["spec", "affinity", "nodeAffinity"], json!({REQUIRED: new()}))]));
+    };
+    let Some(required) = &node_affinity.required else {
+        return Some(Patch(vec![add(&["spec", "affinity", "nodeAffinity", REQUIRED], new())]));
+    };
+    let terms = required.node_selector_terms.iter().enumerate();
+    let operations: Vec<_> = terms.flat_map(|(place, term)| narrowed(place, term, labels)).collect();
+    (!operations.is_empty()).then_some(Patch(operations))
 }
 
 /// What makes one term ask for the absence of the labels.
-fn narrowed(place: usize, term: &Value, labels: &[&str]) -> Vec<PatchOperation> {
-    let items = |field: &str| term[field].as_array().map_or(&[][..], Vec::as_slice);
-    let expressions = items("matchExpressions");
-    if expressions.is_empty() && items("matchFields").is_empty() {
+fn narrowed(place: usize, term: &NodeSelectorTerm<'_>, labels: &[&str]) -> Vec<PatchOperation> {
+    let expressions = term.expressions();
+    if expressions.is_empty() && term.match_fields.is_empty() {
         return Vec::new();
     }
-    let asks = |label: &str| expressions.iter().any(|own| own["key"] == label && own["operator"] == "DoesNotExist");
-    let missing = labels.iter().filter(|label| !asks(label));
-    let missing: Vec<_> = missing.map(|label| json!({"key": label, "operator": "DoesNotExist"})).collect();
+    let asks = |label: &str| expressions.iter().any(|own| *own.key == *label && &*own.operator == "DoesNotExist");
+    let missing = absent(labels.iter().filter(|label| !asks(label)));
     let place = place.to_string();
     let at = ["spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms", &place, "matchExpressions"];
-    if term["matchExpressions"].is_array() {
+    if term.match_expressions.is_some() {
         return missing.into_iter().map(|expression| add(&[&at[..], &["-"]].concat(), expression)).collect();
     }
     if missing.is_empty() { Vec::new() } else { vec![add(&at, missing.into())] }
+}
+
+fn absent<'l>(labels: impl Iterator<Item = &'l &'l str>) -> Vec<Value> {
+    labels.map(|label| json!({"key": label, "operator": "DoesNotExist"})).collect()
 }

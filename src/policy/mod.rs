@@ -6,6 +6,7 @@
 //! [`Decision`]; what it could not read comes back as data in it. Beside it is [`Policy::decide_lever`], for
 //! what is no pod and makes none, and is what the fence stands on.
 
+mod affinity;
 mod allowlist;
 mod ask;
 mod case;
@@ -31,6 +32,7 @@ mod subject;
 mod toleration;
 mod workload;
 
+pub use affinity::{Affinity, NodeSelectorRequirement, NodeSelectorTerm};
 pub use allowlist::{Allowlist, LabelOperator, LabelRequirement, LabelSelector, Membership, Patterns, is_glob};
 pub use ask::Markers;
 pub use choice::{Asked, Selection};
@@ -44,9 +46,7 @@ pub(crate) use json::{object, visible, without_position};
 pub use json_path::JsonPath;
 pub use lever::{Lever, LeverChange, LeverKind, Levers};
 pub use placement::WhenTolerated;
-pub use pod::{
-    MIRROR_ANNOTATION, Metadata, NodeSelectorRequirement, NodeSelectorTerm, OwnerReference, Pod, PodSpec, ResourceClaim,
-};
+pub use pod::{MIRROR_ANNOTATION, Metadata, OwnerReference, Pod, PodSpec, ResourceClaim};
 pub use pool::{Models, Pool, PoolSet};
 pub use quantity::{NotAQuantity, Quantity};
 pub use rollout::{InForce, Rollout};
@@ -56,7 +56,6 @@ pub use workload::{Kind, Workload};
 
 use case::Case;
 use exemption::Standing;
-use placed::Placed;
 use rules::Violation;
 
 /// How many unreadable fields of an object are named. An object can have as many as fit into a body.
@@ -199,7 +198,7 @@ impl Policy {
             Ok(None) => {}
             Ok(Some(patch)) => {
                 if let Some(exemption) = self.spares_injection(case.subject, index, facts) {
-                    decision.exempted.push(Exempted { exemption, rules: Vec::new() });
+                    decision.exempt_from_injection(exemption);
                 } else {
                     let enforced = decision.mode > Mode::Audit;
                     let purpose = Purpose::Complete(pool.name.clone());
@@ -221,11 +220,7 @@ impl Policy {
                 violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
             }
         }
-        if let (Placed::Unknown { node }, true) =
-            (case.placed, violations.iter().any(|violation| violation.rule == Rule::NodeNameBypass))
-        {
-            decision.node_unknown = Some(node.to_owned());
-        }
+        decision.node_unknown = violations.iter_mut().find_map(|violation| violation.node.take());
         if violations.is_empty() {
             return;
         }

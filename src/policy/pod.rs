@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::affinity::{Affinity, NodeSelectorTerm};
 use super::json::{
     Excerpt, ExtendedResources, List, MOST, RawMap, StringMap, Text, Unread, Verbatim, object, within_bounds,
 };
@@ -51,7 +52,7 @@ object! {
         /// `None` where absent or null: a patch must then add the map itself.
         pub node_selector: Option<Verbatim<'a, StringMap<'a>>> = "nodeSelector",
         /// Node affinity; the rest of the affinity is unread.
-        pub affinity: Option<Verbatim<'a, Affinity<'a>>> = "affinity",
+        pub affinity: Option<Affinity<'a>> = "affinity",
         /// Set before scheduling only by who bypasses the scheduler, and by kubelets for mirror pods.
         pub node_name: Text<'a> = "nodeName",
         /// The name of the pod's priority class.
@@ -90,7 +91,7 @@ impl<'a> PodSpec<'a> {
     /// required.
     #[must_use]
     pub fn required_terms(&self) -> Option<&[NodeSelectorTerm<'a>]> {
-        let required = self.affinity.as_ref()?.value.node_affinity.required.as_ref()?;
+        let required = self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
         Some(&required.node_selector_terms)
     }
 
@@ -206,45 +207,6 @@ object! {
         /// Name of the owner, in the object's own namespace.
         pub name: Text<'a> = "name",
         controller: Option<bool> = "controller",
-    }
-}
-
-object! {
-    /// The affinity of a pod, as far as it concerns nodes' labels.
-    pub struct Affinity<'a> as "an affinity" {
-        node_affinity: NodeAffinity<'a> = "nodeAffinity",
-    }
-}
-
-object! {
-    struct NodeAffinity<'a> as "a node affinity" {
-        required: Option<RequiredNodeAffinity<'a>> = "requiredDuringSchedulingIgnoredDuringExecution",
-    }
-}
-
-object! {
-    struct RequiredNodeAffinity<'a> as "a node selector" {
-        node_selector_terms: List<NodeSelectorTerm<'a>, 1_000> = "nodeSelectorTerms",
-    }
-}
-
-object! {
-    /// One alternative of a required node affinity: all its expressions must hold.
-    pub struct NodeSelectorTerm<'a> as "a node selector term" {
-        /// Expressions on the node's labels.
-        pub match_expressions: List<NodeSelectorRequirement<'a>, 250> = "matchExpressions",
-    }
-}
-
-object! {
-    /// An expression on one label of a node.
-    pub struct NodeSelectorRequirement<'a> as "a node selector requirement" {
-        /// The label.
-        pub key: Text<'a> = "key",
-        /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
-        pub operator: Text<'a> = "operator",
-        /// The operands.
-        pub values: List<Text<'a>> = "values",
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::exemption::is_mirror_pod;
 use super::rules::{Violation, tolerations_of};
-use super::{Case, Decision, FAULTS, Facts, Finding, InForce, Operation, Placed, Policy, Rule, Subject, Workload};
+use super::{Case, Decision, FAULTS, Facts, Finding, InForce, Operation, Policy, Rule, Subject, Workload};
 
 /// How many findings of one rule are named of an object. A template can have dozens, and each costs a message.
 const NAMED: usize = 32;
@@ -16,8 +16,6 @@ const NAMED: usize = 32;
 struct Seen {
     template: usize,
     violation: Violation,
-    /// The node of which it is not known whether it is a pool's.
-    node: Option<String>,
 }
 
 impl Policy {
@@ -41,12 +39,8 @@ impl Policy {
                 continue;
             }
             decision.labels_unknown |= labels_unknown || !case.unknown.is_empty();
-            let node = |violation: &Violation| match case.placed {
-                Placed::Unknown { node } if violation.rule == Rule::NodeNameBypass => Some(node.to_owned()),
-                _ => None,
-            };
             let found = self.violations(&case, mode).into_iter();
-            seen.extend(found.map(|violation| Seen { template, node: node(&violation), violation }));
+            seen.extend(found.map(|violation| Seen { template, violation }));
         }
         decision.labels_unknown |= labels_unknown && !decision.faults.is_empty();
         if !(seen.is_empty() || old.is_empty()) {
@@ -59,7 +53,7 @@ impl Policy {
             }
             seen.retain(|seen| !before.includes(&seen.violation));
         }
-        decision.node_unknown = seen.iter_mut().find_map(|seen| seen.node.take());
+        decision.node_unknown = seen.iter_mut().find_map(|seen| seen.violation.node.take());
         if !seen.is_empty() {
             self.conclude(subject, once_each(seen, templates), facts, &mut decision);
             decision.findings = named(std::mem::take(&mut decision.findings));

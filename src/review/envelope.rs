@@ -202,6 +202,9 @@ impl<'b> Request<'b> {
     /// The resource's name, as far as it is known here.
     pub(super) fn resource(&self) -> Option<&'static str> {
         let GroupKind { group, kind } = &self.kind;
+        if self.kind.is(Kind::Binding) {
+            return Some(Kind::Binding.resource());
+        }
         Kind::of(group, kind).map(Kind::resource).or_else(|| LeverKind::of(group, kind).map(LeverKind::resource))
     }
 

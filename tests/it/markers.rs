@@ -161,8 +161,8 @@ pools:
     assert_eq!(
         told(&trial.create(&both).1),
         [
-            "placement-conflict: spec.resourceClaims[0].resourceClaimName: this pod asks for annotation gpu-fraction (pool \
-             shared) and claim x (pool whole), and no node is in both pools. Request the resources of one pool."
+            "placement-conflict: metadata.annotations[\"gpu-fraction\"]: this pod asks for annotation gpu-fraction (pool \
+             shared) and claim x (pool whole), and no pool offers all of it. Request the resources of one pool."
         ]
     );
     let mut named = claiming(&claims);

@@ -155,7 +155,7 @@ fn every_form() -> Vec<(&'static str, Value, &'static str)> {
         (
             "ml-team",
             pod(&json!({"nvidia.com/gpu": 1, "amd.com/gpu": 1}), &json!({})),
-            "placement-conflict: spec.containers[0].resources.limits[\"amd.com/gpu\"]: this pod asks for nvidia.com/gpu (pool nvidia) and amd.com/gpu (pool amd), and no node is in both pools. Request the resources of one pool.",
+            "placement-conflict: spec.containers[0].resources.limits[\"nvidia.com/gpu\"]: this pod asks for nvidia.com/gpu (pool nvidia) and amd.com/gpu (pool amd), and no pool offers all of it. Request the resources of one pool.",
         ),
         (
             "ml-team",
@@ -305,7 +305,7 @@ fn several_denials_are_joined_and_each_has_its_cause() {
         ("toleration-outside-allowlist", "spec.tolerations[1]"),
         ("gpu-request-outside-allowlist", nvidia),
         ("gpu-request-outside-allowlist", amd),
-        ("placement-conflict", amd),
+        ("placement-conflict", nvidia),
     ];
     assert_eq!(told, expected);
     // A cause has the words without the rule's id, which is its reason.

@@ -183,8 +183,9 @@ fn bindings_are_the_schedulers_affair() {
     let asks = Asks { kind: Kind::Binding, ..PERSON };
     assert_eq!(
         asks.message(&fence("contact: gpu-team@example.com"), &binding("gpu-1")),
-        "deny node-name-bypass: target.name puts this pod onto node gpu-1 of pool nvidia past the scheduler, closed to \
-         namespace web (allowed: ml-team). Remove it or use an allowed namespace; ask gpu-team@example.com."
+        "deny node-name-bypass: target.name puts this pod onto node gpu-1 of pool nvidia past the scheduler, which is \
+         closed to namespace web (allowed: ml-team), and jane is not in identities.schedulers. Add it there if it schedules \
+         pods, or leave the Binding to who does."
     );
     let allowed = Asks { namespace: "ml-team", kind: Kind::Binding, ..PERSON };
     assert_eq!(
@@ -254,8 +255,9 @@ fn an_operator_that_is_not_known_is_not_taken_to_match_nothing() {
     let pod = |toleration: Value| pod(&json!({}), &json!({"tolerations": [{"key": "x"}, toleration]}));
     let telling = |policy: &Policy, asks: &Asks<'_>, toleration: Value| asks.message(policy, &pod(toleration));
     let exact = json!({"key": "dedicated", "operator": "Resembles", "value": "gpu"});
+    // One for each pool that it may open.
     assert_eq!(
-        telling(&fence(""), &PERSON, exact.clone()),
+        telling(&fence(""), &PERSON, exact.clone()).split('\n').next().unwrap(),
         "deny not-understood: spec.tolerations[1].operator is Resembles, which is not known here (Equal, Exists, Gt, Lt are): \
          the toleration may pass the taint dedicated=gpu:NoSchedule of pool nvidia, closed to namespace web (allowed: \
          ml-team). Remove it or use an allowed namespace."
@@ -263,7 +265,20 @@ fn an_operator_that_is_not_known_is_not_taken_to_match_nothing() {
     let wide = json!({"operator": "Everything"});
     assert!(telling(&fence(""), &PERSON, wide).starts_with("deny not-understood: "));
     let other = json!({"key": "dedicated", "operator": "NotEqual", "value": "cpu"});
-    assert!(telling(&fence(""), &PERSON, other).starts_with("warn not-understood: "));
+    assert!(telling(&fence(""), &PERSON, other.clone()).starts_with("warn not-understood: "));
+    // What is no value of a taint is not taken for another.
+    for value in ["g.*", "gpu,tpu", "*"] {
+        let toleration = json!({"key": "dedicated", "operator": "Regex", "value": value});
+        assert!(telling(&fence(""), &PERSON, toleration).starts_with("deny not-understood: "), "{value}");
+        assert!(telling(&fence(""), &PERSON, json!({"operator": "Regex", "value": "cpu"})).starts_with("deny not-understood: "));
+    }
+    // One that is warned of hides none that is refused, whether it came with it or before.
+    let before = pod(other.clone());
+    let mut both = before.clone();
+    both["spec"]["tolerations"].as_array_mut().unwrap().push(exact.clone());
+    assert!(PERSON.judge(&fence(""), &both, None).denies());
+    assert!(PERSON.judge(&fence(""), &both, Some(&before)).denies());
+    assert!(!PERSON.judge(&fence(""), &both, Some(&both)).denies());
     for harmless in [
         json!({"key": "team", "operator": "Resembles", "value": "gpu"}),
         json!({"key": "dedicated", "operator": "Resembles", "value": "gpu", "effect": "NoExecute"}),

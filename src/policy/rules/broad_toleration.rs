@@ -34,6 +34,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
                 rule: Rule::BroadToleration,
                 pools: PoolSet::from_iter([index]),
                 most: Action::Deny,
+                node: None,
                 what: vec![toleration.to_string()],
                 message: format!(
                     "{field} has {}, wider than pool {} needs. Write {}, or leave it out: GPU pods get it.",

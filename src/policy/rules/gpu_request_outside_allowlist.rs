@@ -18,6 +18,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             pools: PoolSet::from_iter([index]),
             what: Vec::new(),
             most: Action::Deny,
+            node: None,
             message: format!("{field} asks for pool {}, {refusal}", pool.name),
             field,
         });

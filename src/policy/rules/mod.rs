@@ -32,6 +32,8 @@ pub(super) struct Violation {
     pub(super) message: String,
     /// The most that is done about it, whatever the rule's own action.
     pub(super) most: Action,
+    /// The node of which it would have to be known whose it is.
+    pub(super) node: Option<String>,
 }
 
 impl Violation {

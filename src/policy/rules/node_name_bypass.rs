@@ -6,8 +6,9 @@
 //! is bound there is not known, so that a Binding by nobody whom the contract names is only warned of.
 
 use super::super::json::Excerpt;
+use super::super::placed::Placed;
 use super::super::subject::Field;
-use super::super::{Action, Case, Kind, Placed, Pool, PoolSet, Rule};
+use super::super::{Action, Case, Kind, Pool, PoolSet, Rule, Subject};
 use super::{Outside, Violation};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -52,6 +53,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         field,
         message,
         most,
+        node: matches!(case.placed, Placed::Unknown { .. }).then(|| node.to_owned()),
     });
 }
 
@@ -59,15 +61,21 @@ fn inside(case: &Case<'_, '_>, index: usize, field: &str, node: &str, is_binding
     let pool: &Pool = &case.policy.pools[index];
     let name = Excerpt(node);
     let placed = format!("{field} puts this pod onto node {name} of pool {} past the scheduler", pool.name);
-    if !case.allowed.contains(index) {
-        return format!("{placed}, {}", Outside { case, pool: index });
-    }
     if is_binding {
         let who = Excerpt(case.subject.requester.username);
+        let closed = if case.allowed.contains(index) {
+            String::new()
+        } else {
+            let Subject { namespace, .. } = case.subject;
+            format!(", which is closed to namespace {namespace} (allowed: {})", pool.namespaces)
+        };
         return format!(
-            "{placed}, and {who} is not in identities.schedulers. Add it there if it schedules pods, or leave the Binding to \
-             who does."
+            "{placed}{closed}, and {who} is not in identities.schedulers. Add it there if it schedules pods, or leave the \
+             Binding to who does."
         );
+    }
+    if !case.allowed.contains(index) {
+        return format!("{placed}, {}", Outside { case, pool: index });
     }
     let tolerations = case.object.pod.spec.tolerations();
     let untolerated = pool.taints.iter().find(|taint| !tolerations.iter().any(|own| own.tolerates(taint)));

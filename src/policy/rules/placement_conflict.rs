@@ -3,12 +3,11 @@
 
 mod choice;
 
+use super::super::affinity::NodeSelectorRequirement;
 use super::super::json::Excerpt;
 use super::super::placement::Terms;
-use super::super::pod::{NodeSelectorRequirement, NodeSelectorTerm};
 use super::super::pool::Models;
 use super::super::subject::Field;
-use super::super::toleration::decimal_integer;
 use super::super::{Action, Asked, Case, Pool, PoolSet, Rule};
 use super::{Violation, listing, request};
 
@@ -31,22 +30,23 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
 }
 
 fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
-    let mut asked = Vec::new();
-    let mut field = String::new();
-    for index in pools.iter() {
-        let pool = &case.policy.pools[index];
-        if let Some(ask) = request(case, pool) {
-            asked.push(format!("{} (pool {})", ask.subject(), pool.name));
-            field = Field(case.object, ask).to_string();
-        }
-    }
+    let asks: Vec<_> = pools
+        .iter()
+        .filter_map(|index| {
+            let pool = &case.policy.pools[index];
+            Some((request(case, pool)?, pool))
+        })
+        .collect();
+    let asked: Vec<_> = asks.iter().map(|(ask, pool)| format!("{} (pool {})", ask.subject(), pool.name)).collect();
+    let field = asks.first().map(|(ask, _)| Field(case.object, ask).to_string()).unwrap_or_default();
     Violation {
         rule: Rule::PlacementConflict,
         pools,
         most: Action::Deny,
-        what: vec!["pools".to_owned()],
+        node: None,
+        what: asked.clone(),
         message: format!(
-            "{field}: this pod asks for {}, and no node is in both pools. Request the resources of one pool.",
+            "{field}: this pod asks for {}, and no pool offers all of it. Request the resources of one pool.",
             listing(&asked),
         ),
         field,
@@ -54,7 +54,9 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
 }
 
 fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
-    let models @ Models { annotation, values, .. } = pool.models.as_ref()?;
+    let Some(models @ Models { annotation, values, .. }) = pool.models.as_ref() else {
+        return model_of_another(case, index, pool);
+    };
     let named = models.named(&case.object.pod)?;
     if models.has(&named) {
         return None;
@@ -64,12 +66,34 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([index]),
         most: Action::Deny,
+        node: None,
         what: vec![annotation.clone()],
         message: format!(
             "{field} is \"{}\", a model that pool {} does not have. Use one of {}, or leave it out.",
             Excerpt(&named),
             pool.name,
             values.join(", "),
+        ),
+        field,
+    })
+}
+
+/// Where the pod names a model as other pools have them, and its pool has none.
+fn model_of_another(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
+    let others = case.choice.offering.iter().filter_map(|other| case.policy.pools[other].models.as_ref());
+    let (annotation, named) =
+        others.filter_map(|models| Some((&models.annotation, models.named(&case.object.pod)?))).next()?;
+    let field = Field(case.object, format_args!("metadata.annotations[\"{annotation}\"]")).to_string();
+    Some(Violation {
+        rule: Rule::PlacementConflict,
+        pools: PoolSet::from_iter([index]),
+        most: Action::Deny,
+        node: None,
+        what: vec![annotation.clone()],
+        message: format!(
+            "{field} is \"{}\", and pool {} tells no models apart. Leave it out, or choose a pool that does.",
+            Excerpt(&named),
+            pool.name,
         ),
         field,
     })
@@ -89,6 +113,7 @@ fn selector<'a>(
             rule: Rule::PlacementConflict,
             pools: PoolSet::from_iter([index]),
             most: Action::Deny,
+            node: None,
             what: vec![(*key).to_owned()],
             message: format!(
                 "{field} is {}, and the nodes of pool {} that this pod {chosen} have {wanted}: it could \
@@ -104,13 +129,14 @@ fn selector<'a>(
 fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -> Option<Violation> {
     let alternatives = case.object.pod.spec.required_terms()?;
     // An empty list is refused by the API server; it shuts out nothing that is known.
-    let excluding = alternatives.iter().map(|term| excluding(term, terms)).collect::<Option<Vec<_>>>()?;
+    let excluding = alternatives.iter().map(|term| term.excluding(&terms.labels)).collect::<Option<Vec<_>>>()?;
     let (expression, value) = excluding.first()?;
     let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
     Some(Violation {
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([index]),
         most: Action::Deny,
+        node: None,
         what: vec!["affinity".to_owned()],
         message: format!(
             "{} wants {}, and the nodes of pool {} have {value}: this pod could never run. Change the expression.",
@@ -122,36 +148,11 @@ fn affinity(case: &Case<'_, '_>, index: usize, pool: &Pool, terms: &Terms<'_>) -
     })
 }
 
-/// An expression that no node of the pool can ever meet, with the value that its nodes have.
-fn excluding<'a>(
-    term: &'a NodeSelectorTerm<'a>,
-    terms: &Terms<'a>,
-) -> Option<(&'a NodeSelectorRequirement<'a>, &'a str)> {
-    term.match_expressions.iter().find_map(|expression| {
-        let (_, value) = terms.labels.iter().find(|(key, _)| *key == &*expression.key)?;
-        (!may_match(expression, value)).then_some((expression, *value))
-    })
-}
-
 /// An expression as a person writes it: `accelerator NotIn [nvidia]`.
 fn written(expression: &NodeSelectorRequirement<'_>) -> String {
     let NodeSelectorRequirement { key, operator, values } = expression;
     match &**values {
         [] => format!("{key} {operator}"),
         values => format!("{key} {operator} [{}]", values.iter().map(|value| &**value).collect::<Vec<_>>().join(", ")),
-    }
-}
-
-/// Whether an expression can hold for a label with this value. An operator that is not known counts as
-/// one that can: a conflict must be certain.
-fn may_match(expression: &NodeSelectorRequirement<'_>, value: &str) -> bool {
-    let operand = || decimal_integer(expression.values.first()?);
-    match &*expression.operator {
-        "In" => expression.values.iter().any(|candidate| &**candidate == value),
-        "NotIn" => !expression.values.iter().any(|candidate| &**candidate == value),
-        "DoesNotExist" => false,
-        "Gt" => decimal_integer(value).zip(operand()).is_some_and(|(value, operand)| value > operand),
-        "Lt" => decimal_integer(value).zip(operand()).is_some_and(|(value, operand)| value < operand),
-        _ => true,
     }
 }

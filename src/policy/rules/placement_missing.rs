@@ -32,6 +32,7 @@ pub(super) fn check(case: &Case<'_, '_>, mode: Mode, found: &mut Vec<Violation>)
             pool.name,
         ),
         most: Action::Deny,
+        node: None,
         what: missing,
         field: Field(case.object, field).to_string(),
     });

@@ -3,7 +3,8 @@
 
 use std::cmp::Reverse;
 
-use super::super::{Action, Case, PoolSet, Rule};
+use super::super::affinity::NodeSelectorTerm;
+use super::super::{Action, Case, Controller, Kind, NodeFact, Pool, PoolSet, Rule};
 use super::{Outside, Passing, Violation, old_tolerations, passing};
 
 pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
@@ -15,10 +16,16 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
     let old = old_tolerations(case);
     for index in outside.iter() {
         let pool = &pools[index];
-        // The exact toleration for an allowed pool with the same taints is no breach of this one.
-        if case.allowed.iter().any(|allowed| pool.is_open_to(&pools[allowed])) {
-            continue;
-        }
+        // The exact toleration for an allowed pool with the same taints is no breach of this one, as far as the pod
+        // goes to that one.
+        let excuse = case.allowed.iter().find(|allowed| pool.is_open_to(&pools[*allowed]));
+        let goes = match excuse {
+            Some(_) => match goes(case, index) {
+                Some(goes) => Some(goes),
+                None => continue,
+            },
+            None => None,
+        };
         // Nobody can take out what is injected, nor what was there before: the author's own toleration is at
         // fault, the new one rather than the old.
         let passed = pool.taints.iter().enumerate();
@@ -27,13 +34,94 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             .max_by_key(|(place, taint, passing)| (!case.given().contains(taint), passing.added, Reverse(*place)));
         let Some((_, taint, Passing { field, .. })) = blamed else { continue };
         let outside = Outside { case, pool: index };
+        let passes = format!("{field} passes the taint {taint} of pool {}", pool.name);
+        let (message, most, node) = match (goes, excuse) {
+            (Some(goes), Some(excuse)) => {
+                let message = format!("{passes}, {}", goes.told(case, index, excuse));
+                (message, goes.most(case), goes.unknown())
+            }
+            _ => (format!("{passes}, {outside}"), Action::Deny, None),
+        };
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,
             pools: PoolSet::from_iter([index]),
             what: Vec::new(),
-            most: Action::Deny,
-            message: format!("{field} passes the taint {taint} of pool {}, {outside}", pool.name),
+            most,
+            node,
+            message,
             field,
         });
+    }
+}
+
+/// How a pod goes to a closed pool whose taints are those of an open one.
+enum Goes<'a> {
+    /// Its nodeSelector names the closed pool.
+    BySelector,
+    /// A DaemonSet's controller has pinned it to a node, of the pool or perhaps of it.
+    Pinned { node: &'a str, is_known: bool },
+    /// It is what a DaemonSet's pods are made from, and nothing keeps them to other nodes.
+    Everywhere,
+}
+
+/// `None` for a pod that the labels of its pool keep where it may be.
+fn goes<'a>(case: &'a Case<'_, '_>, index: usize) -> Option<Goes<'a>> {
+    let spec = &case.object.pod.spec;
+    let pools = &case.policy.pools;
+    let selects = |pool: usize| pools[pool].node_selector.iter().all(|(key, value)| spec.selects(key) == Some(value));
+    let is_kept = case.allowed.iter().any(selects);
+    if selects(index) && !is_kept {
+        return Some(Goes::BySelector);
+    }
+    if case.object.kind == Kind::DaemonSet {
+        return (!is_kept && spec.required_terms().is_none()).then_some(Goes::Everywhere);
+    }
+    case.policy.identities.owner(Controller::DaemonSet, case.subject)?;
+    // Its controller has replaced every term by one that names the node, and no label is injected.
+    let node = spec.required_terms()?.iter().find_map(NodeSelectorTerm::node)?;
+    match case.facts.node(node) {
+        NodeFact::Known(known) => {
+            let own = Pool::of_node(pools, &known);
+            (own.contains(index) && own.and(case.allowed).is_empty()).then_some(Goes::Pinned { node, is_known: true })
+        }
+        NodeFact::Unknown => Some(Goes::Pinned { node, is_known: false }),
+        NodeFact::Absent => None,
+    }
+}
+
+impl Goes<'_> {
+    fn most(&self, case: &Case<'_, '_>) -> Action {
+        if self.unknown().is_some() { case.policy.when_unknown } else { Action::Deny }
+    }
+
+    /// The node that would have to be known.
+    fn unknown(&self) -> Option<String> {
+        match self {
+            Self::Pinned { node, is_known: false } => Some((*node).to_owned()),
+            _ => None,
+        }
+    }
+
+    /// What is behind the taint, and what to do.
+    fn told(&self, case: &Case<'_, '_>, closed: usize, open: usize) -> String {
+        let Pool { name, namespaces, .. } = &case.policy.pools[closed];
+        let Pool { name: other, node_selector, .. } = &case.policy.pools[open];
+        let namespace = case.subject.namespace;
+        let labels: Vec<_> = node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let goes = match self {
+            Self::BySelector => "and its nodeSelector names that pool".to_owned(),
+            Self::Pinned { node, is_known: true } => format!("and its DaemonSet's controller puts it onto node {node}"),
+            Self::Pinned { node, is_known: false } => {
+                format!(
+                    "and it is not known whether node {node}, onto which its DaemonSet's controller puts it, is one of it"
+                )
+            }
+            Self::Everywhere => "and its pods will run on all nodes of it".to_owned(),
+        };
+        format!(
+            "{goes}: pool {name} is closed to namespace {namespace} (allowed: {namespaces}). Select the nodes of pool {other} \
+             with nodeSelector {}.",
+            labels.join(","),
+        )
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             pools: PoolSet::from_iter([index]),
             what: Vec::new(),
             most: Action::Deny,
+            node: None,
             message: format!(
                 "{field} lets this pod onto the GPU nodes of pool {}, but it requests none of {}. \
                  Remove the toleration or request a GPU.",

@@ -34,9 +34,11 @@ fn field(case: &Case<'_, '_>, Named { list, key, .. }: &Named<'_>) -> String {
     Field(case.object, format_args!("metadata.{list}[\"{key}\"]")).to_string()
 }
 
-/// The pools that offer what the pod requests.
+/// The pools that offer what the pod requests: of those the ones that its namespace may use, if it may use any.
 fn offering(case: &Case<'_, '_>) -> String {
-    case.choice.offering.iter().map(|index| &*case.policy.pools[index].name).collect::<Vec<_>>().join(", ")
+    let usable = case.choice.offering.and(case.allowed);
+    let offering = if usable.is_empty() { case.choice.offering } else { usable };
+    offering.iter().map(|index| &*case.policy.pools[index].name).collect::<Vec<_>>().join(", ")
 }
 
 fn unknown(case: &Case<'_, '_>, meant: usize, named: &Named<'_>) -> Violation {
@@ -45,6 +47,7 @@ fn unknown(case: &Case<'_, '_>, meant: usize, named: &Named<'_>) -> Violation {
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([meant]),
         most: Action::Deny,
+        node: None,
         what: vec![named.key.to_owned(), named.name.to_string()],
         message: format!(
             "{field} is \"{}\", and there is no such pool. Use one of {}, or leave it out.",
@@ -61,6 +64,7 @@ fn two_names(case: &Case<'_, '_>, meant: usize, one: &Named<'_>, other: &Named<'
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([meant]),
         most: Action::Deny,
+        node: None,
         what: vec![one.name.to_string(), other.name.to_string()],
         message: format!(
             "{field} names pool {}, and metadata.{}[\"{}\"] pool {}: no pod runs in both. Name one pool.",
@@ -84,6 +88,7 @@ fn without_offer(case: &Case<'_, '_>, meant: usize, index: usize, named: &Named<
         rule: Rule::PlacementConflict,
         pools: PoolSet::from_iter([meant, index]),
         most: Action::Deny,
+        node: None,
         what: vec![named.key.to_owned(), named.name.to_string()],
         message: format!(
             "{field} names pool {}, which does not offer the {} that this pod asks for. Use one of {}, or leave it out.",
@@ -108,6 +113,7 @@ fn two_selected(case: &Case<'_, '_>) -> Violation {
         rule: Rule::PlacementConflict,
         pools: case.choice.torn,
         most: Action::Deny,
+        node: None,
         what: vec!["nodeSelector".to_owned()],
         message: format!(
             "{field} means {} at once, and a pod runs in one pool. Keep the labels of one.",

@@ -1,0 +1,85 @@
+//! Node affinity: what a pod wants of the labels and the name of its node.
+
+use super::json::{List, Text, object};
+use super::toleration::decimal_integer;
+
+object! {
+    /// The affinity of a pod, as far as it concerns nodes' labels.
+    pub struct Affinity<'a> as "an affinity" {
+        pub(super) node_affinity: Option<NodeAffinity<'a>> = "nodeAffinity",
+    }
+}
+
+object! {
+    pub(super) struct NodeAffinity<'a> as "a node affinity" {
+        pub(super) required: Option<RequiredNodeAffinity<'a>> = "requiredDuringSchedulingIgnoredDuringExecution",
+    }
+}
+
+object! {
+    pub(super) struct RequiredNodeAffinity<'a> as "a node selector" {
+        pub(super) node_selector_terms: List<NodeSelectorTerm<'a>, 1_000> = "nodeSelectorTerms",
+    }
+}
+
+object! {
+    /// One alternative of a required node affinity: all its expressions must hold.
+    pub struct NodeSelectorTerm<'a> as "a node selector term" {
+        /// Expressions on the node's labels; `None` where absent or null: a patch must then add the list itself.
+        pub match_expressions: Option<List<NodeSelectorRequirement<'a>, 250>> = "matchExpressions",
+        /// Expressions on the node's fields, of which there is one: its name.
+        pub match_fields: List<NodeSelectorRequirement<'a>, 250> = "matchFields",
+    }
+}
+
+impl<'a> NodeSelectorTerm<'a> {
+    /// The expressions on the node's labels, none where the list is absent.
+    #[must_use]
+    pub fn expressions(&self) -> &[NodeSelectorRequirement<'a>] {
+        self.match_expressions.as_ref().map(|list| &**list).unwrap_or_default()
+    }
+
+    /// An expression that no node with these labels can ever meet, with the label's value.
+    pub(super) fn excluding<'l>(&self, labels: &[(&str, &'l str)]) -> Option<(&NodeSelectorRequirement<'a>, &'l str)> {
+        self.expressions().iter().find_map(|expression| {
+            let (_, value) = labels.iter().find(|(key, _)| *key == &*expression.key)?;
+            (!may_match(expression, value)).then_some((expression, *value))
+        })
+    }
+
+    /// The node that the term names, and no other.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        let names = |field: &&NodeSelectorRequirement<'_>| &*field.key == "metadata.name" && &*field.operator == "In";
+        match &*self.match_fields.iter().find(names)?.values {
+            [name] => Some(name),
+            _ => None,
+        }
+    }
+}
+
+object! {
+    /// An expression on one label of a node.
+    pub struct NodeSelectorRequirement<'a> as "a node selector requirement" {
+        /// The label.
+        pub key: Text<'a> = "key",
+        /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+        pub operator: Text<'a> = "operator",
+        /// The operands.
+        pub values: List<Text<'a>> = "values",
+    }
+}
+
+/// Whether an expression can hold for a label with this value. An operator that is not known counts as
+/// one that can: a conflict must be certain.
+fn may_match(expression: &NodeSelectorRequirement<'_>, value: &str) -> bool {
+    let operand = || decimal_integer(expression.values.first()?);
+    match &*expression.operator {
+        "In" => expression.values.iter().any(|candidate| &**candidate == value),
+        "NotIn" => !expression.values.iter().any(|candidate| &**candidate == value),
+        "DoesNotExist" => false,
+        "Gt" => decimal_integer(value).zip(operand()).is_some_and(|(value, operand)| value > operand),
+        "Lt" => decimal_integer(value).zip(operand()).is_some_and(|(value, operand)| value < operand),
+        _ => true,
+    }
+}
