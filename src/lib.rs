@@ -47,8 +47,8 @@
 //! - Only `contract` makes a [`policy::Policy`], so an invalid one cannot exist.
 //! - Only `review` knows the form of an AdmissionReview; it knows nothing of HTTP but two status codes.
 //! - `server` never looks into a body. Nothing on its path from request to answer waits on anything but the
-//!   client, and once, for a short time, on the labels of a namespace that an answer would rest on and that
-//!   are not known.
+//!   client, and once, for a short time, on the labels of a namespace and on a node that an answer would rest
+//!   on and that are not known.
 //! - The library without the feature `server` is `policy`, `contract`, `review` and `manifest` alone. A test
 //!   holds who may import whom.
 

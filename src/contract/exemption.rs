@@ -177,6 +177,11 @@ fn covers_not_everybody(table: &Table<'_>, node: &Node<'_>, exemption: &Exemptio
             format!("an exemption of {identity}, which makes pods for everybody"),
             "its namespaces, and the owners whose pods are exempt",
         );
+        return;
+    }
+    let by_account = service_accounts.as_ref().is_some_and(of_every_namespace);
+    if by_account || names_every_account(|user, is_in| exemption.matches_requester(user, is_in)) {
+        node.fault_found("an exemption of service accounts in every namespace", format!("{OF_SOME}, or namespaces"));
     }
 }
 
@@ -185,6 +190,24 @@ pub(super) fn names_everybody(holds: impl Fn(&str, &str) -> bool) -> bool {
     let strangers = ["a", "9", "https://issuer.example.com#4d-9z", "Zoë (ops)"];
     strangers.iter().all(|user| holds(user, "system:authenticated"))
         || holds("system:anonymous", "system:unauthenticated")
+}
+
+/// What is valid where service accounts of every namespace are named: whoever has a namespace has one of them.
+pub(super) const OF_SOME: &str = "service accounts of namespaces that no tenant has";
+
+/// Whether patterns of `NAMESPACE/NAME` name a service account in whatever namespace.
+pub(super) fn of_every_namespace(accounts: &Patterns) -> bool {
+    let namespace = |pattern: &String| pattern.split_once('/').map(|(namespace, _)| namespace.to_owned());
+    let everywhere = |namespace| Patterns::new(vec![namespace]).is_ok_and(|namespace| matches_everything(&namespace));
+    accounts.written().iter().filter_map(namespace).any(everywhere)
+}
+
+/// Whether conditions on a user and its groups hold for a service account in whatever namespace.
+pub(super) fn names_every_account(holds: impl Fn(&str, &dyn Fn(&str) -> bool) -> bool) -> bool {
+    STRANGE.iter().all(|namespace| {
+        let account = format!("system:serviceaccount:{namespace}:default");
+        holds(&account, &is_in(&account))
+    })
 }
 
 /// Whether a controller's identity is in a group, as the API server puts service accounts into theirs.
@@ -198,9 +221,11 @@ fn is_in(identity: &str) -> impl Fn(&str) -> bool {
     }
 }
 
+/// Names that have nothing in common.
+const STRANGE: [&str; 5] =
+    ["a", "9", "kube-system", "zq-0-x", "x1y2z3w4v5u6t7s8r9q0-p1o2n3m4l5k6j7i8h9g0-f1e2d3c4b5a6z7y8x9w0v"];
+
 /// Whether the patterns match every name, as far as names that have nothing in common show.
 fn matches_everything(patterns: &Patterns) -> bool {
-    ["a", "9", "kube-system", "zq-0-x", "x1y2z3w4v5u6t7s8r9q0-p1o2n3m4l5k6j7i8h9g0-f1e2d3c4b5a6z7y8x9w0v"]
-        .iter()
-        .all(|name| patterns.matches(name))
+    STRANGE.iter().all(|name| patterns.matches(name))
 }

@@ -1,6 +1,6 @@
 //! The `levers` section: who may change what the fence stands on.
 
-use super::exemption::names_everybody;
+use super::exemption::{OF_SOME, names_every_account, names_everybody, of_every_namespace};
 use super::reader::Table;
 use super::schema::{distinct, patterns};
 use super::syntax;
@@ -36,6 +36,10 @@ pub(super) fn read(root: &Table<'_>, action: Action) -> Levers {
     }
     if names_everybody(|user, group| levers.include(user, |wanted| wanted == group)) {
         node.fault_found("everybody", "users, groups and serviceAccounts of some");
+    } else if of_every_namespace(&levers.service_accounts)
+        || names_every_account(|user, is_in| levers.include(user, is_in))
+    {
+        node.fault_found("service accounts in every namespace", OF_SOME);
     }
     levers
 }

@@ -118,7 +118,11 @@ pub(super) fn log_directives(text: &str) -> Check {
 
 /// The name of a user: no glob, since whoever it matches is believed.
 pub(super) fn user_name(text: &str) -> Check {
-    verdict(line(text).is_ok() && !text.contains(['*', '?']), "the whole name of a user, without globs")
+    // As exemptions and levers name service accounts; no user has such a name.
+    let is_account =
+        text.split_once('/').is_some_and(|(namespace, name)| dns_label(namespace).is_ok() && dns_subdomain(name));
+    let valid = "the whole name of a user, such as system:serviceaccount:NAMESPACE:NAME, without globs";
+    verdict(line(text).is_ok() && !text.contains(['*', '?']) && !is_account, valid)
 }
 
 /// The name of a user, or a glob of such.

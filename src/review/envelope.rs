@@ -202,10 +202,9 @@ impl<'b> Request<'b> {
     /// The resource's name, as far as it is known here.
     pub(super) fn resource(&self) -> Option<&'static str> {
         let GroupKind { group, kind } = &self.kind;
-        if self.kind.is(Kind::Binding) {
-            return Some(Kind::Binding.resource());
-        }
-        Kind::of(group, kind).map(Kind::resource).or_else(|| LeverKind::of(group, kind).map(LeverKind::resource))
+        let binding = || self.kind.is(Kind::Binding).then_some(Kind::Binding);
+        let judged = Kind::of(group, kind).or_else(binding).map(Kind::resource);
+        judged.or_else(|| LeverKind::of(group, kind).map(LeverKind::resource))
     }
 
     pub(super) fn take_lever(&mut self, kind: LeverKind) -> Result<Lever<'b>, BadRequest> {

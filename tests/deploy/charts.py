@@ -9,7 +9,7 @@ import helm_python
 from compare import same, without_helm
 from overlays import CONTRACTS
 from schemas import VERSIONS
-from sources import CHART, Fault, Refused, chart, helm, read_contract
+from sources import CHART, DEPLOY, Fault, Refused, chart, helm, read_contract
 
 PEM = """-----BEGIN CERTIFICATE-----
 MAA=
@@ -156,6 +156,7 @@ def checks(program, checker):
         for way, (values, options) in (WAYS | (ENFORCED if contract is None else {})).items():
             check = functools.partial(equal, program, checker, contract, values, options)
             yield f"helm, contract {name}: {way}", check
+    yield "helm: the ready-made custom resources", lambda: ready_made(program, checker)
     for name, case in REFUSED.items():
         yield f"helm refuses {name}", functools.partial(refused, *case)
     yield "helm: a bare off, which its YAML reads as false", lambda: bare_off(program)
@@ -192,6 +193,18 @@ def equal(program, checker, contract, values, options):
     checker.check(found)
     checker.check(expected)
     same(without_helm(expected, namespace), without_helm(found, namespace), "the chart", program)
+
+
+def ready_made(program, checker):
+    """That the list of deploy/ can be taken over as it is, and that the server is asked about all of it."""
+    contract = {**read_contract(DEPLOY / "custom-resources.yaml"), "mode": "enforce"}
+    equal(program, checker, contract, {}, [])
+    hooks = helm({"contract": contract})[0]["ValidatingWebhookConfiguration gpufence"]["webhooks"]
+    rules = next(hook["rules"] for hook in hooks if hook["name"] == "customresources.validate.gpufence.io")
+    found = sorted((rule["apiGroups"][0], resource) for rule in rules for resource in rule["resources"])
+    expected = sorted((custom["group"], custom["resource"]) for custom in contract["customResources"])
+    if found != expected or len(found) < 20:
+        raise Fault(f"the rules are for {found}; expected {expected}")
 
 
 def with_ca(options, use):

@@ -38,6 +38,15 @@ pub fn bound_by_hand(node: &str) -> String {
     )
 }
 
+/// The finding about a Binding of the administrator in a namespace that may not use the pool.
+pub fn bound_outside(node: &str, namespace: &str) -> String {
+    format!(
+        "node-name-bypass: target.name puts this pod onto node {node} of pool nvidia past the scheduler, which is closed to \
+         namespace {namespace} (allowed: ml-*), and admin is not in identities.schedulers. Add it there if it schedules pods, \
+         or leave the Binding to who does."
+    )
+}
+
 /// The finding about a node that is not there.
 pub fn placed_nowhere(node: &str) -> String {
     format!(

@@ -7,7 +7,8 @@ use crate::contract::{LABEL, exact_toleration};
 use crate::editor;
 use crate::fence::Fence;
 use crate::findings::{
-    bound_by_hand, placed_nowhere, placed_outside, placed_untolerated, refusal, toleration, toleration_outside,
+    bound_by_hand, bound_outside, placed_nowhere, placed_outside, placed_untolerated, refusal, toleration,
+    toleration_outside,
 };
 use crate::identities::mirror_on;
 use crate::objects::{Pod, node, workload};
@@ -125,7 +126,7 @@ fn a_binding_is_the_schedulers_affair() {
             let name = format!("{name}-{}", if is_legacy { "legacy" } else { "new" });
             admin().create(&Pod::named(&name).in_namespace(namespace)).quietly()
         };
-        let outside = placed_outside("target.name", &gpu, &web);
+        let outside = bound_outside(&gpu, &web);
         assert_eq!(bind(&admin(), &pod("by-hand", &web), &gpu, is_legacy).refusal(), refusal(&outside));
         // Where the pool may be used a scheduler that nobody named gets its work done, and is told.
         let by_hand = bind(&admin(), &pod("by-hand", &ml), &gpu, is_legacy);

@@ -251,7 +251,7 @@ fn names_words_and_numbers_must_be_ones() {
         ("log: {level: 'gpufence=loud'}".to_owned(), format!("log.level: found \"gpufence=loud\"; {level}")),
         (
             "identities: {daemonSetController: ['*']}".to_owned(),
-            "identities.daemonSetController[0]: found \"*\"; valid is the whole name of a user, without globs".to_owned(),
+            "identities.daemonSetController[0]: found \"*\"; valid is the whole name of a user, such as system:serviceaccount:NAMESPACE:NAME, without globs".to_owned(),
         ),
         ("server: {drain: '12'}".to_owned(), format!("server.drain: found \"12\"; {drain}")),
         ("server: {drain: 601s}".to_owned(), format!("server.drain: found \"601s\"; {drain}")),
@@ -1188,6 +1188,8 @@ fn an_exemption_of_nobody_or_of_everybody_is_refused() {
                     or serviceAccounts beside it, who do: an owner reference alone can be forged";
     let job = json!([{"kind": "Job", "name": "a"}]);
     let widget = json!([{"kind": "Widget", "name": "a"}]);
+    let every_account = "exemptions[0]: found an exemption of service accounts in every namespace; valid is service accounts of \
+                         namespaces that no tenant has, or namespaces";
     let kube_system = json!(["system:serviceaccounts:kube-system"]);
     each_is_refused([
         (
@@ -1211,6 +1213,7 @@ fn an_exemption_of_nobody_or_of_everybody_is_refused() {
         (who(&json!({"serviceAccounts": ["*/*"]})), any_controller),
         (who(&json!({"serviceAccounts": ["kube-system/*"], "namespaces": ["*"]})), any_controller),
         (who(&json!({"groups": kube_system})), any_controller),
+        (who(&json!({"serviceAccounts": ["ci/deployer", "*/default"]})), every_account),
         (who(&json!({"groups": ["system:serviceaccounts"], "users": ["system:*"]})), any_controller),
         (
             who(&json!({"namespaces": ["web", "infra-*"]})),

@@ -31,6 +31,7 @@ pools:
   taints: [{key: amd.com/gpu, effect: NoExecute}]
   nodeSelector: {accelerator: amd}
 rollout: [{selector: {matchLabels: {stage: early}}, mode: audit}]
+exemptions: []
 "#,
     // No selector at all.
     "",

@@ -569,6 +569,10 @@ fn a_contract_that_leaves_nobody_or_everybody_is_refused() {
     let valid =
         "valid is who may change what the fence stands on, with users, groups, serviceAccounts: lever-change is deny";
     let on = "rules: {lever-change: deny}\n";
+    let every_account =
+        "levers: found service accounts in every namespace; valid is service accounts of namespaces that no \
+                         tenant has"
+            .to_owned();
     for (yaml, expected) in [
         ("", format!("levers: found nothing; {valid}")),
         ("levers:", format!("levers: found nothing; {valid}")),
@@ -598,6 +602,9 @@ fn a_contract_that_leaves_nobody_or_everybody_is_refused() {
             "levers: {groups: ['system:authenticated', a]}",
             "levers: found everybody; valid is users, groups and serviceAccounts of some".to_owned(),
         ),
+        ("levers: {groups: ['system:serviceaccounts']}", every_account.clone()),
+        ("levers: {users: ['system:serviceaccount:*']}", every_account.clone()),
+        ("levers: {groups: [a], serviceAccounts: ['karpenter/*', '*/karpenter']}", every_account),
     ] {
         assert_eq!(faults(&format!("{on}{yaml}")), expected, "{yaml}");
     }
@@ -667,7 +674,8 @@ fn the_hook_is_registered_where_the_rule_is_on() {
         (&json!(2), &json!("/audit/validate"))
     );
     // Of a namespace nothing is guarded where neither its labels nor its name open anything.
-    let closed = "rules: {lever-change: warn}
+    let closed = "exemptions: []
+rules: {lever-change: warn}
 levers: {groups: [a]}
 pools:
 - {name: p, resources: [a.b/c], taints: [{key: k, effect: NoSchedule}], nodeSelector: {l: v}}";
@@ -706,6 +714,17 @@ fn a_new_namespace_of_a_name_that_the_contract_trusts_is_a_lever() {
         )]
     );
     assert_eq!(told("ml-team-2"), [""; 0]);
+    // An exemption that asks for no identity is a door as well.
+    let trusting = guarded(
+        "exemptions: [{name: agents, reason: r, namespaces: ['infra-*'], daemonSets: ['*']}, {name: ci, reason: r, namespaces: ['*'], users: [robot]}]\n",
+    );
+    assert_eq!(
+        messages(&TENANT.decide(&trusting, &named("infra-1"), None)),
+        [format!(
+            "metadata.name of the new namespace is infra-1: the exemption agents names it, and {MAY} set it. Ask one of them."
+        )]
+    );
+    assert_eq!(messages(&TENANT.decide(&trusting, &named("other"), None)), [""; 0]);
     // One that is there was made before, and its name never changes.
     assert_eq!(messages(&TENANT.update(&policy, &named("ml-team"), &named("ml-team"))), [""; 0]);
     let admin = Who { groups: &["system:masters"], ..TENANT };
@@ -716,6 +735,30 @@ fn a_new_namespace_of_a_name_that_the_contract_trusts_is_a_lever() {
     );
     assert_eq!(messages(&TENANT.decide(&everywhere, &named("shop"), None)), [""; 0]);
     assert_eq!(messages(&TENANT.decide(&everywhere, &named("research-x"), None)).len(), 1);
+}
+
+/// Before 1.21 API servers leave to whoever edits a Namespace by which name it is known, and left out.
+#[test]
+fn a_namespace_cannot_take_the_name_of_another() {
+    let policy = guarded("");
+    let named = |name: &str| namespace(&json!({"kubernetes.io/metadata.name": name, "app": "x"}));
+    let told = |object: &Value, old: Option<&Value>| messages(&TENANT.decide(&policy, object, old));
+    assert_eq!(
+        told(&named("kube-system"), Some(&named("web"))),
+        [format!(
+            "metadata.labels[\"kubernetes.io/metadata.name\"] of namespace web is changed from \"web\" to \"kube-system\": the \
+             webhooks leave namespaces out by it, and {MAY} change it. Ask one of them."
+        )]
+    );
+    assert_eq!(told(&named("kube-system"), None).len(), 1);
+    for (object, old) in [
+        (named("web"), None),
+        (named("web"), Some(namespace(&json!({})))),
+        (namespace(&json!({})), Some(named("web"))),
+        (named("kube-system"), Some(named("kube-system"))),
+    ] {
+        assert_eq!(told(&object, old.as_ref()), [""; 0], "{object}");
+    }
 }
 
 fn messages(decision: &Decision) -> Vec<String> {

@@ -53,6 +53,8 @@ mod policy;
 mod properties;
 /// Quantities against apimachinery's own outcome.
 mod quantities;
+/// Pools that share a taint and differ by label.
+mod reach;
 /// The contract's file, changed while the binary serves.
 mod reload;
 /// A replica that is replaced while it is called.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use gpufence::policy::{
@@ -253,6 +253,11 @@ impl MakeWriter<'_> for Lines {
 
 impl Lines {
     pub fn collect() -> (Self, tracing::subscriber::DefaultGuard) {
+        // As long as there is one subscriber alone, whether a line is wanted is asked of the thread that comes first by
+        // its place, and kept for all: one without a subscriber would silence those that have one.
+        static SECOND: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
+        LazyLock::force(&SECOND);
         let lines = Self::default();
         let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
         (lines, tracing::subscriber::set_default(subscriber))

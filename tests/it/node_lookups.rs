@@ -177,6 +177,40 @@ async fn a_node_that_cannot_be_read_stays_unknown() {
     }
 }
 
+/// A Binding comes by two ways, and is counted as what it is by both.
+#[tokio::test]
+async fn a_binding_is_looked_up_and_counted_as_one() {
+    let (lines, _guard) = Lines::collect();
+    let server = Embedded::start(&contract(""), Some(Fake::new(GPU))).await;
+    let refused = "node-name-bypass: target.name puts this pod onto node n-1 of pool nvidia past the scheduler, which is \
+                   closed to namespace web (allowed: ml-team), and \
+                   system:serviceaccount:kube-system:replication-controller is not in identities.schedulers. Add it there if \
+                   it schedules pods, or leave the Binding to who does.";
+    for (resource, part) in [("pods", "binding"), ("bindings", "")] {
+        let mut review = recorded("mutate-create-pod-legacy");
+        let request = &mut review["request"];
+        request["kind"] = json!({"group": "", "version": "v1", "kind": "Binding"});
+        request["resource"] = json!({"group": "", "version": "v1", "resource": resource});
+        request["subResource"] = part.into();
+        request["object"] = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "p"},
+            "target": {"kind": "Node", "name": "n-1"},
+        });
+        let response = server.respond("/validate", &review).await;
+        assert_eq!(response["status"]["message"], refused, "{response}");
+    }
+    server.assert_measured(
+        "gpufence_admission_requests_total{webhook=\"validate\",resource=\"bindings\",operation=\"CREATE\",\
+         outcome=\"deny\",dry_run=\"false\"} 2",
+    );
+    let decisions = lines.with("target", "gpufence::decision");
+    let resources: Vec<_> = decisions.iter().map(|line| line["resource"].as_str().unwrap()).collect();
+    assert_eq!(resources, ["bindings", "bindings"], "{decisions:?}");
+    server.stop().await;
+}
+
 /// A contract whose pool is open to namespaces of a label alone.
 fn by_label() -> String {
     contract("").replace("names: ['ml-team']", "selector: {matchLabels: {gpu: a}}")

@@ -270,7 +270,10 @@ fn an_operator_that_is_not_known_is_not_taken_to_match_nothing() {
     for value in ["g.*", "gpu,tpu", "*"] {
         let toleration = json!({"key": "dedicated", "operator": "Regex", "value": value});
         assert!(telling(&fence(""), &PERSON, toleration).starts_with("deny not-understood: "), "{value}");
-        assert!(telling(&fence(""), &PERSON, json!({"operator": "Regex", "value": "cpu"})).starts_with("deny not-understood: "));
+        assert!(
+            telling(&fence(""), &PERSON, json!({"operator": "Regex", "value": "cpu"}))
+                .starts_with("deny not-understood: ")
+        );
     }
     // One that is warned of hides none that is refused, whether it came with it or before.
     let before = pod(other.clone());

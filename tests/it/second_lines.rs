@@ -112,13 +112,37 @@ fn who_belongs_on_gpu_nodes_is_not_kept_off() {
     let mut mirror = ordinary.clone();
     mirror["metadata"]["annotations"] = json!({MIRROR_ANNOTATION: "x"});
     mirror["spec"]["nodeName"] = json!("n");
-    assert_eq!([purpose("web", "system:node:n", &mirror), purpose("web", "jane", &mirror)], [None, fence]);
+    assert_eq!([purpose("web", "system:node:n", &mirror), purpose("web", "jane", &mirror)], [None, fence.clone()]);
+    // Whom the contract trusts to choose a node has chosen, and a kubelet would reject what it must not run.
+    let mut placed = ordinary.clone();
+    placed["spec"]["nodeName"] = json!("n");
+    assert_eq!([purpose("web", "system:kube-scheduler", &placed), purpose("web", "jane", &placed)], [None, fence]);
     let exempting = enforcing(&format!("{FENCED}\nexemptions: [{{name: e, reason: r, namespaces: [web]}}]"));
     let exempt = decide(&exempting, "web", "jane", &ordinary);
     assert_eq!((exempt.injection, exempt.exempted[0].exemption.as_str()), (None, "e"));
     assert_eq!(injection(&enforcing(""), "web", "jane", &ordinary), None);
     let audited = injection(&super::support::policy(FENCED), "web", "jane", &ordinary).unwrap();
     assert!(!audited.enforced);
+}
+
+/// An exemption for one pool says nothing of the labels of another.
+#[test]
+fn who_is_exempt_for_one_pool_is_kept_off_the_others() {
+    let two = "mode: enforce
+pools:
+- name: gpu
+  resources: [nvidia.com/gpu]
+  taints: [{key: dedicated, value: gpu, effect: NoSchedule}]
+  nodeSelector: {accelerator: nvidia}
+- name: tpu
+  resources: [google.com/tpu]
+  taints: [{key: google.com/tpu, effect: NoSchedule}]
+  nodeSelector: {tpu: 'true'}
+injection: {fenceOrdinary: [accelerator, tpu]}
+exemptions: [{name: joe, reason: r, users: [joe], pools: [tpu]}]";
+    let decision = decide(&policy(two), "web", "joe", &pod(&json!({}), &json!({})));
+    assert_eq!(decision.injection.unwrap().purpose, Purpose::Fence(vec!["accelerator".to_owned()]));
+    assert_eq!(decision.exempted[0].exemption, "joe");
 }
 
 #[test]

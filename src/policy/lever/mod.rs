@@ -215,6 +215,7 @@ impl Policy {
     pub fn guards_namespace_names(&self) -> bool {
         self.pools.iter().any(|pool| !pool.namespaces.names.written().is_empty())
             || self.rollout.iter().any(|rollout| self.eases(rollout))
+            || self.exemptions.iter().any(Exemption::trusts_namespaces)
     }
 
     /// Whether a rollout entry lets the namespaces that it names off. One for all namespaces singles out none.
@@ -229,7 +230,14 @@ impl Policy {
         let pools: PoolSet = self.pools_where(|pool| pool.namespaces.names.matches(name));
         let first = self.rollout.iter().find(|rollout| rollout.namespaces.matches(name));
         let rollout = first.is_some_and(|rollout| self.eases(rollout));
-        if change.old.is_some() || (pools.is_empty() && !rollout) {
+        let exemptions: Vec<_> = self
+            .exemptions
+            .iter()
+            .filter(|exemption| exemption.trusts_namespaces())
+            .filter(|exemption| exemption.namespaces.as_ref().is_some_and(|names| names.matches(name)))
+            .map(|exemption| exemption.name.clone())
+            .collect();
+        if change.old.is_some() || (pools.is_empty() && !rollout && exemptions.is_empty()) {
             return None;
         }
         let mut who = Vec::new();
@@ -240,7 +248,11 @@ impl Policy {
         if rollout {
             who.push("the rollout".to_owned());
         }
-        let several = who.len() > 1 || pools.iter().nth(1).is_some();
+        if !exemptions.is_empty() {
+            let plural = if exemptions.len() > 1 { "s" } else { "" };
+            who.push(format!("the exemption{plural} {}", listing(&exemptions)));
+        }
+        let several = who.len() > 1 || exemptions.len() > 1 || pools.iter().nth(1).is_some();
         let field = "metadata.name".to_owned();
         let change = format!("{field} of the new namespace is {}", Excerpt(name));
         let decides = format!("{} {} it", listing(&who), if several { "name" } else { "names" });
@@ -262,7 +274,7 @@ impl Policy {
             let decides = format!("{} {} it", listing(&who), if several { "read" } else { "reads" });
             Some(Pull { readers, field, change: what, decides })
         });
-        self.pulled_by_name(change).into_iter().chain(labels).collect()
+        self.pulled_by_name(change).into_iter().chain(left_out(change)).chain(labels).collect()
     }
 
     fn pulled_on_node(&self, change: &LeverChange<'_>) -> Vec<Pull> {
@@ -317,6 +329,19 @@ impl Policy {
     }
 }
 
+/// The label by which API servers name namespaces, and registrations leave some out. From 1.21 on an API server writes
+/// it itself; before, whoever may edit a Namespace may write another name there.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A namespace that would be taken for another.
+fn left_out(change: &LeverChange<'_>) -> Option<Pull> {
+    let (field, what) = change.of_label(NAME_LABEL)?;
+    // With a generateName it has none yet.
+    change.object.label(NAME_LABEL).filter(|value| *value != change.name)?;
+    let decides = "the webhooks leave namespaces out by it".to_owned();
+    Some(Pull { readers: Readers { rollout: true, ..Readers::default() }, field, change: what, decides })
+}
+
 impl LeverChange<'_> {
     /// The label's field and what is changed about it, if anything is.
     fn of_label(&self, key: &str) -> Option<(String, String)> {
@@ -364,6 +389,11 @@ impl LeverChange<'_> {
 }
 
 impl Exemption {
+    /// Whether who has a namespace of a name that it names is exempt for that, whoever they are.
+    fn trusts_namespaces(&self) -> bool {
+        self.namespaces.is_some() && self.users.is_none() && self.groups.is_none() && self.service_accounts.is_none()
+    }
+
     /// Whether it covers a change to what the fence stands on. Only one that names the rule does: nobody who wrote an
     /// exemption for pods meant that.
     fn covers_lever(&self, change: &LeverChange<'_>) -> bool {

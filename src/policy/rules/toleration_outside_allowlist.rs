@@ -68,12 +68,20 @@ enum Goes<'a> {
 fn goes<'a>(case: &'a Case<'_, '_>, index: usize) -> Option<Goes<'a>> {
     let spec = &case.object.pod.spec;
     let pools = &case.policy.pools;
-    let selects = |pool: usize| pools[pool].node_selector.iter().all(|(key, value)| spec.selects(key) == Some(value));
+    // With the labels that it is given, which are none where a DaemonSet makes it.
+    let is_set = case.object.kind == Kind::DaemonSet;
+    let given = case.clear().filter(|_| !is_set).map(|own| case.terms(&pools[own]).labels).unwrap_or_default();
+    let selected = |key: &str| {
+        let given = || given.iter().find(|(own, _)| *own == key).map(|(_, value)| *value);
+        spec.selects(key).or_else(given)
+    };
+    let selects = |pool: usize| pools[pool].node_selector.iter().all(|(key, value)| selected(key) == Some(value));
     let is_kept = case.allowed.iter().any(selects);
-    if selects(index) && !is_kept {
+    // Of a pod that is completed for a pool which it then contradicts `placement-conflict` speaks.
+    if selects(index) && !is_kept && case.clear().is_none() {
         return Some(Goes::BySelector);
     }
-    if case.object.kind == Kind::DaemonSet {
+    if is_set {
         return (!is_kept && spec.required_terms().is_none()).then_some(Goes::Everywhere);
     }
     case.policy.identities.owner(Controller::DaemonSet, case.subject)?;

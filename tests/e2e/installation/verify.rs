@@ -261,6 +261,62 @@ fn labels_that_cannot_be_read_are_seen() {
     });
 }
 
+/// What the contract in force has others judge than pods needs a webhook of its own, which a changed ConfigMap does not bring
+/// and anybody may have taken away.
+#[test]
+fn a_webhook_that_is_not_there_is_seen() {
+    let first = contract("enforce");
+    let Some(installed) = Installed::running(&first, &[]) else { return };
+    installed.wait_for_failure_policy("Fail");
+    let missing = |hook: &str| {
+        format!(
+            "ValidatingWebhookConfiguration gpufence has no webhook {hook}, which the contract in force needs: what it would \
+             judge goes unseen"
+        )
+    };
+    let registration = || {
+        let (code, checks) = verify(&installed, &[]);
+        let (outcome, message) = outcome(&checks, "registration")[0];
+        (code, outcome.to_owned(), message.to_owned())
+    };
+
+    // Never applied: the rule was turned on in the ConfigMap alone.
+    let mut guarded = first;
+    guarded["rules"] = json!({"lever-change": "deny"});
+    guarded["levers"] = json!({"groups": ["system:masters"]});
+    let in_map = |contract: &Value| {
+        installed.mount_contract(&installed.contract_of(contract));
+        let map = json!({"data": {"contract.yaml": installed.contract_of(contract)}});
+        admin().patch(Patch::Merge, "/api/v1/namespaces/gpufence/configmaps/gpufence", &map).stored();
+    };
+    in_map(&guarded);
+    assert_eq!(registration(), (1, "failed".to_owned(), missing("levers.validate.gpufence.io")));
+    guarded["customResources"] =
+        json!([{"group": "argoproj.io", "kind": "Rollout", "resource": "rollouts", "templates": ["$.spec.template"]}]);
+    in_map(&guarded);
+    assert_eq!(registration(), (1, "failed".to_owned(), missing("customresources.validate.gpufence.io")));
+
+    // Applied, and then taken away.
+    installed.reapply(&guarded, &[]);
+    installed.wait_for_bundle();
+    installed.wait_for_failure_policy("Fail");
+    let sound = "ValidatingWebhookConfiguration gpufence: caBundle set, failurePolicy Fail";
+    poll::until("verify passes the registration", ACT, || {
+        let (_, outcome, message) = registration();
+        if (outcome.as_str(), message.as_str()) == ("passed", sound) { Ok(()) } else { Err(message) }
+    });
+    let hooks = crate::installed::stored("validating")["webhooks"].take();
+    for name in ["bindings.validate.gpufence.io", "templates.validate.gpufence.io"] {
+        let index = hooks.as_array().unwrap().iter().position(|hook| hook["name"] == name).unwrap();
+        let removed = json!([{"op": "remove", "path": format!("/webhooks/{index}")}]);
+        admin().patch(Patch::Json, &configuration("validating"), &removed).stored();
+        assert_eq!(registration(), (1, "failed".to_owned(), missing(name)));
+        let back = json!([{"op": "add", "path": format!("/webhooks/{index}"), "value": hooks[index]}]);
+        admin().patch(Patch::Json, &configuration("validating"), &back).stored();
+    }
+    assert_eq!(registration().1, "passed");
+}
+
 /// An apply that stopped half-way leaves one webhook that acts beside one that only watches.
 #[test]
 fn half_of_a_rollback_is_seen() {

@@ -116,7 +116,8 @@ object[?{{ $field }}].orValue({}) != oldObject[?{{ $field }}].orValue({})
 {{-   range .taints }}{{ $taints = append $taints .key }}{{ end -}}
 {{- end -}}
 request.resource.resource == 'namespaces' ?
-  {{ include "gpufence.celList" $namespaceLabels }}{{ include "gpufence.labelsDiffer" . }} :
+  {{ if include "gpufence.guardsNamespaceNames" . }}oldObject == null ||
+  {{ end }}{{ include "gpufence.celList" $namespaceLabels }}{{ include "gpufence.labelsDiffer" . }} :
   {{ include "gpufence.celList" $nodeLabels }}{{ include "gpufence.labelsDiffer" . }} ||
   {{ include "gpufence.celTaints" (list "object" $taints) }} !=
     (oldObject == null ? [] : {{ include "gpufence.celTaints" (list "oldObject" $taints) }})

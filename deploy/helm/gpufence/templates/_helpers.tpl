@@ -68,6 +68,19 @@ there is nothing to prove.
 {{ toJson $labels }}
 {{- end }}
 
+{{/* Whether a contract names namespaces that may use a pool, or that are let off: true or nothing. */}}
+{{- define "gpufence.guardsNamespaceNames" -}}
+{{- $modes := list "audit" "warn" "enforce" }}{{ $weaker := list }}{{ $reached := false }}{{ $guards := false -}}
+{{- $mode := .mode -}}
+{{- range $modes }}{{ if eq . $mode }}{{ $reached = true }}{{ end }}{{ if not $reached }}{{ $weaker = append $weaker . }}{{ end }}{{ end -}}
+{{- range .pools }}{{ if (.namespaces | default dict).names }}{{ $guards = true }}{{ end }}{{ end -}}
+{{- range .rollout -}}
+{{-   $names := .namespaces | default list -}}
+{{-   if and $names (not (has "*" $names)) (has .mode $weaker) }}{{ $guards = true }}{{ end -}}
+{{- end -}}
+{{- if $guards }}true{{ end -}}
+{{- end }}
+
 {{/* Whether a label of a namespace decides anything: true or nothing. */}}
 {{- define "gpufence.readsNamespaces" -}}
 {{- if include "gpufence.selectedLabels" .Values.contract | fromJsonArray }}true{{ end -}}
