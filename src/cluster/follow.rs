@@ -9,10 +9,11 @@ use std::convert::Infallible;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures_util::TryStreamExt;
+use futures_util::StreamExt as _;
 use kube::Client;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::Request;
@@ -34,6 +35,13 @@ const SILENT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 /// within the shortest, whatever ends them.
 const BACKOFF: Duration = Duration::from_millis(800);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// For how long what is known counts after it was last known to be current; an API server speaks once a minute. Then
+/// each object is asked for anew whenever something depends on it, until the watch is back.
+const STALE: Duration = Duration::from_secs(300);
+
+/// How many changes are taken in at once. Together they cost one copy of what is known, which they may all be about.
+const CHANGES: usize = 500;
 
 /// How many objects are looked up at once. Who asks for one that is not there asks each time anew: names
 /// that somebody made up must not fill the memory.
@@ -66,20 +74,49 @@ pub(super) trait Kind: fmt::Debug + Send + Sync + 'static {
     fn current(metrics: &Metrics, at: i64);
 }
 
-/// By name. A copy shares names and what is kept with what it was made from.
-type Known<K> = HashMap<Arc<str>, Arc<<K as Kind>::Kept>>;
+/// What is known at a time. A copy shares names and what is kept with what it was made from.
+#[derive(Debug)]
+struct Known<K: Kind> {
+    by_name: HashMap<Arc<str>, Arc<K::Kept>>,
+    /// How often something may have been taken out. What was found before the last time may be gone.
+    taken_out: u64,
+}
+
+impl<K: Kind> Default for Known<K> {
+    fn default() -> Self {
+        Self { by_name: HashMap::new(), taken_out: 0 }
+    }
+}
+
+impl<K: Kind> Clone for Known<K> {
+    fn clone(&self) -> Self {
+        Self { by_name: self.by_name.clone(), taken_out: self.taken_out }
+    }
+}
+
+/// What became of objects, by name: `None` of one that is gone.
+type Changes<K> = HashMap<Arc<str>, Option<Arc<<K as Kind>::Kept>>>;
 
 /// What is known of the objects of a kind. Reading takes no lock and waits for nothing.
 #[derive(Debug)]
 pub(super) struct Followed<K: Kind> {
     kind: K,
     known: ArcSwap<Known<K>>,
+    began: Instant,
+    /// When all was last known to be current, in seconds since it began.
+    current: AtomicU64,
     lookups: Semaphore,
 }
 
 impl<K: Kind + Default> Default for Followed<K> {
     fn default() -> Self {
-        Self { kind: K::default(), known: ArcSwap::default(), lookups: Semaphore::new(LOOKUPS) }
+        Self {
+            kind: K::default(),
+            known: ArcSwap::default(),
+            began: Instant::now(),
+            current: AtomicU64::new(0),
+            lookups: Semaphore::new(LOOKUPS),
+        }
     }
 }
 
@@ -138,17 +175,28 @@ struct PageMetadata {
 }
 
 impl<K: Kind> Followed<K> {
-    /// What is kept of an object, where it is known.
+    /// What is kept of an object, where it is known and not from long ago.
     pub(super) fn get(&self, name: &str) -> Option<Arc<K::Kept>> {
-        self.known.load().get(name).cloned()
+        self.known.load().by_name.get(name).filter(|_| self.counts()).cloned()
     }
 
     /// The same, looked at in place.
     pub(super) fn with<T>(&self, name: &str, look: impl FnOnce(&K::Kept) -> T) -> Option<T> {
-        self.known.load().get(name).map(|kept| look(kept))
+        self.known.load().by_name.get(name).filter(|_| self.counts()).map(|kept| look(kept))
     }
 
-    /// Asks for one object that the watch has not brought (yet). `None`: there is none of this name.
+    /// Whether what is known counts. By a clock that is read here: no task has to be alive to notice.
+    fn counts(&self) -> bool {
+        self.began.elapsed().as_secs() < self.current.load(Ordering::Relaxed) + STALE.as_secs()
+    }
+
+    fn is_current(&self, metrics: &Metrics) {
+        self.current.store(self.began.elapsed().as_secs(), Ordering::Relaxed);
+        K::current(metrics, now());
+    }
+
+    /// Asks for one object that the watch has not brought (yet), or of which it has long brought nothing. `None`:
+    /// there is none of this name.
     pub(super) async fn look_up(&self, client: &Client, name: &str) -> Result<Option<Arc<K::Kept>>, kube::Error> {
         // Never closed.
         let _one_of_few = self.lookups.acquire().await.ok();
@@ -156,6 +204,7 @@ impl<K: Kind> Followed<K> {
         if let Some(kept) = self.get(name) {
             return Ok(Some(kept));
         }
+        let taken_out = self.known.load().taken_out;
         let (requests, parameters) = (requests::<K>(), kube::api::GetParams::default());
         let request = if K::IS_METADATA_ONLY {
             requests.get_metadata(name, &parameters)
@@ -169,8 +218,10 @@ impl<K: Kind> Followed<K> {
         };
         let (name, kept) = self.reduced(found);
         self.change(|known| {
-            // What the watch brought meanwhile is newer.
-            known.entry(Arc::clone(&name)).or_insert_with(|| Arc::clone(&kept));
+            // What the watch brought meanwhile is newer, also that the object is gone: then it is not kept.
+            if known.taken_out == taken_out {
+                known.by_name.entry(Arc::clone(&name)).or_insert_with(|| Arc::clone(&kept));
+            }
         });
         Ok(Some(kept))
     }
@@ -187,29 +238,34 @@ impl<K: Kind> Followed<K> {
         let mut backoff = BACKOFF;
         loop {
             let began = Instant::now();
-            let ended = match version.take() {
-                None => self.list(&client).await,
-                Some(since) => self.watch(&client, since, &metrics, &mut backoff).await,
+            let ended = match &mut version {
+                None => self.list(&client).await.map(|last| version = Some(last)),
+                Some(last) => self.watch(&client, last, &metrics, &mut backoff).await,
             };
             match ended {
-                Ok(last) => {
-                    K::current(&metrics, now());
+                Ok(()) => {
+                    self.is_current(&metrics);
                     if let Some(tell) = tell.take() {
-                        tracing::info!(count = self.known.load().len(), "the {} of {} are known", K::WHAT, K::RESOURCE);
+                        let count = self.known.load().by_name.len();
+                        tracing::info!(count, "the {} of {} are known", K::WHAT, K::RESOURCE);
                         tell();
                     } else {
                         sleep_until(began + BACKOFF).await;
                     }
-                    version = Some(last);
                 }
-                // What was missed in between is not known, so all is read again.
                 Err(error) => {
+                    // A watch that broke off goes on where it was, unless that was the last thing tried. Else it is
+                    // not known what was missed, so all is read again.
+                    if !matches!(error, Interrupted::Failed(_)) || backoff > BACKOFF {
+                        version = None;
+                    }
                     tracing::warn!(
                         %error,
                         retry_seconds = backoff.as_secs_f32(),
-                        "the {} cannot be watched; the {} last seen stay",
+                        "the {} cannot be watched; the {} last seen stay for {} s, and are looked up one by one after that",
                         K::RESOURCE,
-                        K::WHAT
+                        K::WHAT,
+                        STALE.as_secs()
                     );
                     sleep(backoff).await;
                     backoff = (backoff * 2).min(LONGEST_BACKOFF);
@@ -221,7 +277,7 @@ impl<K: Kind> Followed<K> {
     /// Reads all objects, page by page, and returns the version from which changes follow.
     async fn list(&self, client: &Client) -> Result<String, Interrupted> {
         let before = self.known.load_full();
-        let mut all = HashMap::new();
+        let mut by_name = HashMap::new();
         let mut parameters = ListParams::default().limit(K::PAGE);
         loop {
             let requests = requests::<K>();
@@ -231,69 +287,105 @@ impl<K: Kind> Followed<K> {
             for object in page.items {
                 let (name, kept) = self.reduced(object);
                 // Most are as they were, and need not be kept twice while the rest is read.
-                match before.get_key_value(&name).filter(|(_, before)| **before == kept) {
-                    Some((name, kept)) => all.insert(Arc::clone(name), Arc::clone(kept)),
-                    None => all.insert(name, kept),
+                match before.by_name.get_key_value(&name).filter(|(_, before)| **before == kept) {
+                    Some((name, kept)) => by_name.insert(Arc::clone(name), Arc::clone(kept)),
+                    None => by_name.insert(name, kept),
                 };
             }
             let Some(token) = page.metadata.token.filter(|token| !token.is_empty()) else {
-                self.known.store(Arc::new(all));
+                self.known.store(Arc::new(Known { by_name, taken_out: before.taken_out + 1 }));
                 return Ok(page.metadata.resource_version.unwrap_or_default());
             };
             parameters = parameters.continue_token(&token);
         }
     }
 
-    /// Takes changes in until the API server ends the watch, and returns the version of the last.
+    /// Takes changes in until the API server ends the watch. `version` stays that of the last.
     async fn watch(
         &self,
         client: &Client,
-        since: String,
+        version: &mut String,
         metrics: &Metrics,
         backoff: &mut Duration,
-    ) -> Result<String, Interrupted> {
+    ) -> Result<(), Interrupted> {
         let (requests, parameters) = (requests::<K>(), WatchParams::default().timeout(WATCH_SECONDS));
         let request = if K::IS_METADATA_ONLY {
-            requests.watch_metadata(&parameters, &since)
+            requests.watch_metadata(&parameters, version)
         } else {
-            requests.watch(&parameters, &since)
+            requests.watch(&parameters, version)
         };
         let events = client.request_events::<Object<K::Spec>>(request.map_err(built)?).await?;
-        let mut version = since;
-        let mut events = pin!(events);
-        while let Some(event) = timeout(SILENT, events.try_next()).await.map_err(|_| Interrupted::Silent)?? {
-            match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    version = object.metadata.resource_version.clone().unwrap_or(version);
-                    self.take_in(object);
+        // What has arrived already is taken in together.
+        let mut events = pin!(events.ready_chunks(CHANGES));
+        while let Some(events) = timeout(SILENT, events.next()).await.map_err(|_| Interrupted::Silent)? {
+            let mut changes = Changes::<K>::new();
+            for event in events {
+                // What came before an error counts.
+                match self.read(event, &mut changes) {
+                    Ok(Some(last)) => *version = last,
+                    Ok(None) => {}
+                    Err(error) => {
+                        self.take_in(&changes);
+                        return Err(error);
+                    }
                 }
-                WatchEvent::Deleted(object) => {
-                    version = object.metadata.resource_version.unwrap_or(version);
-                    self.change(|known| drop(known.remove(object.metadata.name.as_str())));
-                }
-                WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+                *backoff = BACKOFF;
             }
-            *backoff = BACKOFF;
-            K::current(metrics, now());
+            self.take_in(&changes);
+            self.is_current(metrics);
         }
         *backoff = BACKOFF;
-        Ok(version)
+        Ok(())
     }
 
-    /// Takes in an object that was changed, which for most is a change of something that is not kept: a node
-    /// tells of itself every few minutes, and there are thousands.
-    fn take_in(&self, object: Object<K::Spec>) {
-        let (name, kept) = self.reduced(object);
-        if self.with(&name, |before| *before == *kept) != Some(true) {
-            self.change(|known| drop(known.insert(Arc::clone(&name), Arc::clone(&kept))));
+    /// Notes what an event changes, and returns the version that it leads to.
+    fn read(
+        &self,
+        event: Result<WatchEvent<Object<K::Spec>>, kube::Error>,
+        changes: &mut Changes<K>,
+    ) -> Result<Option<String>, Interrupted> {
+        match event? {
+            WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
+                let version = object.metadata.resource_version.take();
+                let (name, kept) = self.reduced(object);
+                changes.insert(name, Some(kept));
+                Ok(version)
+            }
+            WatchEvent::Deleted(object) => {
+                changes.insert(object.metadata.name.into(), None);
+                Ok(object.metadata.resource_version)
+            }
+            WatchEvent::Bookmark(bookmark) => Ok(Some(bookmark.metadata.resource_version)),
+            WatchEvent::Error(status) => Err(kube::Error::Api(status).into()),
         }
     }
 
-    /// Changes are few, and what is known is read with every request: so a change copies the map.
+    /// Takes in what was changed, which for most objects is something that is not kept: a node tells of itself
+    /// every few minutes, and there are thousands.
+    fn take_in(&self, changes: &Changes<K>) {
+        let before = self.known.load_full();
+        let is_new =
+            |name: &Arc<str>, kept: &Option<Arc<K::Kept>>| kept.is_none() || before.by_name.get(name) != kept.as_ref();
+        if !changes.iter().any(|(name, kept)| is_new(name, kept)) {
+            return;
+        }
+        self.change(|known| {
+            for (name, kept) in changes {
+                match kept {
+                    Some(kept) => drop(known.by_name.insert(Arc::clone(name), Arc::clone(kept))),
+                    None => {
+                        known.by_name.remove(name);
+                        known.taken_out += 1;
+                    }
+                }
+            }
+        });
+    }
+
+    /// What is known is read with every request, and changes are few: so what changes is a copy.
     fn change(&self, change: impl Fn(&mut Known<K>)) {
         self.known.rcu(|known| {
-            let mut known = HashMap::clone(known);
+            let mut known = Known::clone(known);
             change(&mut known);
             known
         });

@@ -9,6 +9,9 @@
 //! `containers` is ever null, in a pod that has none and is refused for it. No expression may fail on what
 //! an object holds, since the failurePolicy would then decide. Where one cannot say exactly what the policy
 //! reads it says more: that costs a call, and the other way round would be a gap in the fence.
+//!
+//! Nor may it cost more than the API server lets it (1,000,000 units), for then it fails as well. An object with a list
+//! so long that going through it could cost that much is asked about, whatever is in the list.
 
 mod levers;
 
@@ -100,15 +103,22 @@ pub fn of_bindings(policy: &Policy) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "is-not-a-scheduler", expression }]
 }
 
+/// The longest lists that are gone through: no pod that is meant well has longer ones. Together, in each container
+/// of both lists, they are 4,000 names of resources, which stay within the limit for a contract of fifty globs.
+const MOST_TOLERATIONS: usize = 1_000;
+const MOST_CONTAINERS: usize = 50;
+const MOST_AMOUNTS: usize = 20;
+
 /// The condition that holds where the object could reach a pool.
 const REACHES: &str = "may-reach-a-pool";
 
 /// Whether a pod could reach a pool; `when` is the condition under which its nodeName counts.
 fn concerns(pod: &str, when: &str, policy: &Policy) -> String {
-    let mut ways = vec![tolerates(pod, policy), requests(pod, policy)];
+    let mut ways = Vec::new();
     if policy.action(Rule::NodeNameBypass) > Action::Off {
         ways.push(format!("{when}{pod}.?spec.?nodeName.orValue('') != ''"));
     }
+    ways.extend([tolerates(pod, policy), requests(pod, policy)]);
     ways.join(" ||\n")
 }
 
@@ -116,12 +126,17 @@ fn concerns(pod: &str, when: &str, policy: &Policy) -> String {
 fn tolerates(pod: &str, policy: &Policy) -> String {
     let taints = policy.pools().iter().flat_map(|pool| &pool.taints);
     let keys: BTreeSet<_> = std::iter::once("").chain(taints.map(|taint| taint.key.as_str())).collect();
-    format!("{pod}.?spec.?tolerations.orValue([]).exists(toleration, toleration.?key.orValue('') in {})", list(keys))
+    let tolerations = format!("{pod}.?spec.?tolerations.orValue([])");
+    format!(
+        "{tolerations}.size() > {MOST_TOLERATIONS} ||\n\
+         {tolerations}.exists(toleration, toleration.?key.orValue('') in {})",
+        list(keys)
+    )
 }
 
 /// Whether a pod could request a GPU of a pool, by a resource or by a marker.
 fn requests(pod: &str, policy: &Policy) -> String {
-    let mut ways = vec![names_a_resource(pod, policy)];
+    let mut ways = Vec::new();
     let markers = || policy.pools().iter().map(|pool| &pool.markers);
     // By which name is looked at by us: few pods have claims.
     if markers().any(|markers| !markers.claims.written().is_empty()) {
@@ -134,6 +149,7 @@ fn requests(pod: &str, policy: &Policy) -> String {
             list(annotations)
         ));
     }
+    ways.push(names_a_resource(pod, policy));
     ways.join(" ||\n")
 }
 
@@ -149,9 +165,9 @@ fn names_a_resource(pod: &str, policy: &Policy) -> String {
     tests.extend(globs.into_iter().map(glob));
     format!(
         "[{pod}.?spec.?containers.orValue([]), {pod}.?spec.?initContainers.orValue([])].exists(containers,\n  \
-         containers != null && containers.exists(container,\n    \
-         [container.?resources.?requests, container.?resources.?limits].exists(amounts,\n      \
-         amounts.orValue({{}}).exists(name,\n        {}))))",
+         containers != null && (containers.size() > {MOST_CONTAINERS} || containers.exists(container,\n    \
+         [container.?resources.?requests.orValue({{}}), container.?resources.?limits.orValue({{}})].exists(amounts,\n      \
+         amounts.size() > {MOST_AMOUNTS} || amounts.exists(name,\n        {})))))",
         tests.join(" ||\n        ")
     )
 }

@@ -155,7 +155,7 @@ fn exemptions_go_by_who_asks_and_not_by_what_the_pod_says() {
             "owners": [{"kind": "ReplicaSet", "name": "checks-*"}],
         },
         {"name": "admins", "reason": "by their group", "groups": ["gpu-admins"]},
-        {"name": "robots", "reason": "by their account", "serviceAccounts": ["*/gpu-robot"]},
+        {"name": "robots", "reason": "by their account", "serviceAccounts": ["web-*/gpu-robot"]},
         {"name": "gone", "reason": "for a while", "expires": "2020-01-31", "groups": ["gpu-guests"]},
     ]);
     let fence = Fence::registered(&Contract::enforcing().with("exemptions", exemptions));

@@ -199,3 +199,24 @@ fn nobody_asks_about_a_heartbeat_or_a_registration() {
     )));
     assert!(!gate.calls(&request("Namespace", "tenant", &[], &bare, None)));
 }
+
+/// Going through them could cost more than the API server lets a condition cost; then the failurePolicy would decide.
+#[test]
+fn a_node_of_more_taints_than_can_be_gone_through_is_asked_about() {
+    let gate = Gate::of(CONTRACTS[0]);
+    let node = |count: usize| {
+        let taints: Vec<_> = (0..count).map(|key| json!({"key": format!("k{key}"), "effect": "NoSchedule"})).collect();
+        json!({"metadata": {"name": "one"}, "spec": {"taints": taints}})
+    };
+    for (new, old, asked) in [
+        (1_000, None, false),
+        (1_001, None, true),
+        (1_000, Some(1_000), false),
+        (1_001, Some(0), true),
+        (0, Some(1_001), true),
+    ] {
+        let (new, old) = (node(new), old.map(node));
+        let called = gate.calls(&request("Node", "tenant", &[], &new, old.as_ref()));
+        assert_eq!(called, asked, "{} over {:?}", new["spec"]["taints"].as_array().unwrap().len(), old.is_some());
+    }
+}

@@ -514,9 +514,60 @@ fn the_conditions_keep_within_the_api_servers_limits() {
     }
     let pods = Gate::of(conditions::of_pod_validation(&largest));
     let tolerations = |last: &str| {
-        let mut tolerations = vec![json!({"key": "example.com/other", "operator": "Exists"}); 10_000];
+        let mut tolerations = vec![json!({"key": "example.com/other", "operator": "Exists"}); 999];
         tolerations.push(json!({"key": last}));
         json!({"metadata": {}, "spec": {"tolerations": tolerations}})
     };
     assert!(!pods.calls(&tolerations("k64"), None) && pods.calls(&tolerations("k63"), None));
+}
+
+/// Going through it could cost more than the API server lets a condition cost; then the failurePolicy would decide.
+#[test]
+fn an_object_that_is_too_long_to_go_through_is_asked_about() {
+    let fence = Fence::of(&Form::Dedicated.yaml(&["ml-team"], ""));
+    let tolerations = |count| json!({"tolerations": vec![json!({"key": "a"}); count], "containers": [{}]});
+    let containers = |list: &str, count| json!({list: vec![json!({"name": "c"}); count]});
+    let amounts = |side: &str, count| {
+        let amounts: serde_json::Map<_, _> = (0..count).map(|name| (format!("memory-{name}"), json!("1"))).collect();
+        json!({"containers": [{}, {"resources": {side: amounts}}]})
+    };
+    for (within, beyond, completed) in [
+        (tolerations(1_000), tolerations(1_001), false),
+        (tolerations(0), tolerations(112_000), false),
+        (containers("containers", 50), containers("containers", 51), true),
+        (containers("initContainers", 50), containers("initContainers", 51), true),
+        (amounts("requests", 20), amounts("requests", 21), true),
+        (amounts("limits", 20), amounts("limits", 21), true),
+    ] {
+        for (spec, asked) in [(within, false), (beyond, true)] {
+            let pod = json!({"metadata": {}, "spec": spec});
+            let case = pod.to_string().chars().take(200).collect::<String>();
+            assert_eq!(fence.pods.calls(&pod, None), asked, "{case}");
+            assert_eq!(fence.mutation.calls(&pod, None), asked && completed, "{case}");
+            for kind in Kind::ALL.into_iter().filter(|kind| kind.is_template()) {
+                assert_eq!(fence.templates.calls(&wrap(kind, &pod), None), asked, "{} {case}", kind.name());
+            }
+        }
+    }
+}
+
+/// What costs nothing comes first.
+#[test]
+fn the_lists_are_gone_through_last() {
+    let contract = "pools: [{name: p, resources: [a/b], taints: [{key: k, effect: NoSchedule}], nodeSelector: {n: v}, \
+                    markers: {claims: [c], annotations: [f]}}]";
+    let reaches = &conditions::of_pod_validation(&policy(contract))[0].expression;
+    let parts = [
+        "nodeName",
+        "tolerations.orValue([]).size() > 1000",
+        "tolerations.orValue([]).exists",
+        "resourceClaims",
+        "annotations",
+        "containers.size() > 50",
+        "containers.exists",
+        "amounts.size() > 20",
+        "amounts.exists",
+    ];
+    let places: Vec<_> = parts.iter().map(|part| reaches.find(part).expect(part)).collect();
+    assert!(places.is_sorted(), "{places:?} {reaches}");
 }

@@ -11,9 +11,12 @@ pub fn of_levers(policy: &Policy) -> Vec<MatchCondition> {
     // Of a new one the name decides as well.
     let new = if policy.guards_namespace_names() { "oldObject == null ||\n  " } else { "" };
     let changes = format!(
-        "request.resource.resource == '{namespaces}' ?\n  {new}{} :\n  {} ||\n  {}",
+        "request.resource.resource == '{namespaces}' ?\n  {new}{} :\n  {} ||\n  \
+         {} ||\n  oldObject != null && {} ||\n  {}",
         labels_differ(&list(policy.guarded_namespace_labels())),
         labels_differ(&list(policy.guarded_node_labels())),
+        too_many_taints("object"),
+        too_many_taints("oldObject"),
         taints_differ(&list(policy.guarded_node_taints())),
     );
     // By the same marks as the API server's node authorizer.
@@ -32,6 +35,12 @@ pub fn of_levers(policy: &Policy) -> Vec<MatchCondition> {
 fn labels_differ(keys: &str) -> String {
     let value = |object: &str| format!("{object}.metadata.?labels[?key].orValue('-')");
     format!("{keys}.exists(key, {} !=\n    (oldObject == null ? '-' : {}))", value("object"), value("oldObject"))
+}
+
+/// Whether a node has more taints than are gone through, which none has that is meant well.
+fn too_many_taints(object: &str) -> String {
+    const MOST: usize = 1_000;
+    format!("{object}.?spec.?taints.orValue([]).size() > {MOST}")
 }
 
 /// Whether the taints of these keys differ. In another order they do too: that costs a call.
