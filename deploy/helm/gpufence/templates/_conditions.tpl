@@ -9,11 +9,12 @@ why they are sound is proved for those of `gpufence manifests`; a test holds tha
 {{- $contract := index . 0 }}{{ $pod := index . 1 -}}
 {{- $keys := list "" -}}
 {{- range $contract.pools }}{{ range .taints }}{{ $keys = append $keys .key }}{{ end }}{{ end -}}
+{{- if ne (include "gpufence.action" (list $contract "node-name-bypass")) "off" -}}
+{{ index . 2 }}{{ $pod }}.?spec.?nodeName.orValue('') != '' ||
+{{ end -}}
+{{ $pod }}.?spec.?tolerations.orValue([]).size() > 1000 ||
 {{ $pod }}.?spec.?tolerations.orValue([]).exists(toleration, toleration.?key.orValue('') in {{ include "gpufence.celList" $keys }}) ||
 {{ include "gpufence.requests" (list $contract $pod) }}
-{{- if ne (include "gpufence.action" (list $contract "node-name-bypass")) "off" }} ||
-{{ index . 2 }}{{ $pod }}.?spec.?nodeName.orValue('') != ''
-{{- end }}
 {{- end }}
 
 {{/* Whether a pod could request a GPU of a pool, by a resource or by a marker. Takes the contract and the expression of
@@ -25,14 +26,14 @@ why they are sound is proved for those of `gpufence manifests`; a test holds tha
 {{-   if .claims }}{{ $claims = true }}{{ end -}}
 {{-   $annotations = concat $annotations (.annotations | default list) -}}
 {{- end }}{{ end -}}
+{{- /* By which name is looked at by the webhook: few pods have claims. */ -}}
+{{- if $claims -}}
+{{ $pod }}.?spec.?resourceClaims.orValue([]) != [] ||
+{{ end -}}
+{{- if $annotations -}}
+{{ include "gpufence.celList" $annotations }}.exists(marker, marker in {{ $pod }}.?metadata.?annotations.orValue({})) ||
+{{ end -}}
 {{ include "gpufence.namesResource" . }}
-{{- /* By which name is looked at by the webhook: few pods have claims. */}}
-{{- if $claims }} ||
-{{ $pod }}.?spec.?resourceClaims.orValue([]) != []
-{{- end }}
-{{- if $annotations }} ||
-{{ include "gpufence.celList" $annotations }}.exists(marker, marker in {{ $pod }}.?metadata.?annotations.orValue({}))
-{{- end }}
 {{- end }}
 
 {{/* Whether a container names a resource of a pool. Takes the same. */}}
@@ -46,10 +47,10 @@ why they are sound is proved for those of `gpufence manifests`; a test holds tha
 {{- if $names }}{{ $tests = append $tests (printf "name in %s" (include "gpufence.celList" $names)) }}{{ end -}}
 {{- range $globs | uniq | sortAlpha }}{{ $tests = append $tests (include "gpufence.celGlob" .) }}{{ end -}}
 [{{ $pod }}.?spec.?containers.orValue([]), {{ $pod }}.?spec.?initContainers.orValue([])].exists(containers,
-  containers != null && containers.exists(container,
-    [container.?resources.?requests, container.?resources.?limits].exists(amounts,
-      amounts.orValue({}).exists(name,
-        {{ join " ||\n        " $tests }}))))
+  containers != null && (containers.size() > 50 || containers.exists(container,
+    [container.?resources.?requests.orValue({}), container.?resources.?limits.orValue({})].exists(amounts,
+      amounts.size() > 20 || amounts.exists(name,
+        {{ join " ||\n        " $tests }})))))
 {{- end }}
 
 {{/* Whether a pod is new or changed in what a decision depends on. */}}
@@ -119,6 +120,8 @@ request.resource.resource == 'namespaces' ?
   {{ if include "gpufence.guardsNamespaceNames" . }}oldObject == null ||
   {{ end }}{{ include "gpufence.celList" $namespaceLabels }}{{ include "gpufence.labelsDiffer" . }} :
   {{ include "gpufence.celList" $nodeLabels }}{{ include "gpufence.labelsDiffer" . }} ||
+  object.?spec.?taints.orValue([]).size() > 1000 ||
+  oldObject != null && oldObject.?spec.?taints.orValue([]).size() > 1000 ||
   {{ include "gpufence.celTaints" (list "object" $taints) }} !=
     (oldObject == null ? [] : {{ include "gpufence.celTaints" (list "oldObject" $taints) }})
 {{- end }}

@@ -78,6 +78,9 @@ there is nothing to prove.
 {{-   $names := .namespaces | default list -}}
 {{-   if and $names (not (has "*" $names)) (has .mode $weaker) }}{{ $guards = true }}{{ end -}}
 {{- end -}}
+{{- range .exemptions -}}
+{{-   if and .namespaces (not .users) (not .groups) (not .serviceAccounts) }}{{ $guards = true }}{{ end -}}
+{{- end -}}
 {{- if $guards }}true{{ end -}}
 {{- end }}
 
