@@ -371,12 +371,11 @@ impl<K: Kind> Followed<K> {
         }
         self.change(|known| {
             for (name, kept) in changes {
-                match kept {
-                    Some(kept) => drop(known.by_name.insert(Arc::clone(name), Arc::clone(kept))),
-                    None => {
-                        known.by_name.remove(name);
-                        known.taken_out += 1;
-                    }
+                if let Some(kept) = kept {
+                    known.by_name.insert(Arc::clone(name), Arc::clone(kept));
+                } else {
+                    known.by_name.remove(name);
+                    known.taken_out += 1;
                 }
             }
         });

@@ -36,7 +36,7 @@ impl<'a> NodeSelectorTerm<'a> {
     /// The expressions on the node's labels, none where the list is absent.
     #[must_use]
     pub fn expressions(&self) -> &[NodeSelectorRequirement<'a>] {
-        self.match_expressions.as_ref().map(|list| &**list).unwrap_or_default()
+        self.match_expressions.as_deref().unwrap_or_default()
     }
 
     /// An expression that no node with these labels can ever meet, with the label's value.

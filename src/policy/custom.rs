@@ -1,19 +1,20 @@
 //! Custom resources that hold pods: which the contract names, and how their templates are read.
 //!
-//! The texts of an object's templates are found first ([`CustomResource::find`]); these are then read like those of any other workload, each with the place at which it stands. What stands nowhere below a
-//! path of the contract is not looked at.
+//! The texts of an object's templates are found first ([`CustomResource::find`]); these are then read like those of
+//! any other workload, each with the place at which it stands, and one at a time: all of them read take many times
+//! the room of the object. What stands nowhere below a path of the contract is not looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
-use super::json::{RawMap, Text, located, object};
-use super::json_path::JsonPath;
+use super::json::{MOST, RawMap, Text, located, object};
+use super::json_path::{Finds, Found, JsonPath, find};
 use super::pod::{Container, Metadata, Pod, PodSpec, Resources};
+use super::toleration::Toleration;
 use super::workload::{Kind, Part, Requested, Workload};
 
 /// The most templates of one object that are judged.
@@ -49,7 +50,7 @@ pub struct PodSpecs {
 }
 
 /// What cannot be read in an object.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// The field; empty for the object as a whole.
     pub field: String,
@@ -69,42 +70,29 @@ impl CustomResource {
     ///
     /// # Errors
     /// Where it is no object.
-    pub fn read<'a>(&self, json: &'a str) -> Result<CustomObject<'a>, Unreadable> {
+    pub fn read<'a>(&'a self, json: &'a str) -> Result<CustomObject<'a>, Unreadable> {
         let own: Own<'a> = serde_json::from_str(json).map_err(|_| Unreadable::whole(located::<Own<'_>>(json)))?;
+        // Annotations of the object are none of its pods', and there may be many, for each template anew.
+        let metadata = Metadata { annotations: RawMap::default(), ..own.metadata };
         let fields = Fields(&self.fields())
             .deserialize(&mut serde_json::Deserializer::from_str(json))
             .map_err(|error| Unreadable::whole(super::without_position(&error)))?;
-        Ok(CustomObject { own, fields: Value::Object(fields) })
+        Ok(CustomObject { own: Own { kind: own.kind, metadata }, fields, json })
     }
 
     /// Finds the templates of an object.
     ///
     /// # Errors
-    /// Where it holds more than can be judged.
-    pub fn find(&self, object: &CustomObject<'_>) -> Result<Templates, Unreadable> {
-        let fields = &object.fields;
-        let mut found = Vec::new();
-        let mut places = BTreeSet::new();
-        let mut add = |place: String, template: &dyn Fn(String) -> Template| {
-            if !places.insert(place.clone()) {
-                return Ok(());
-            }
-            if found.len() == TEMPLATES {
-                return Err(Unreadable::whole(format!("more than {TEMPLATES} pod templates, which cannot be judged")));
-            }
-            found.push(template(place));
-            Ok(())
+    /// Where it cannot be followed along the paths.
+    pub fn find<'a>(&'a self, object: &'a CustomObject<'a>) -> Result<Templates<'a>, Unreadable> {
+        let paths: Vec<_> = self.templates.iter().chain(self.pod_specs.iter().map(|specs| &specs.path)).collect();
+        let Finds { found, is_cut } =
+            find(&paths, object.json, TEMPLATES).map_err(|error| Unreadable::whole(super::without_position(&error)))?;
+        let template = |Found { path, place, value }| {
+            let specs = path.checked_sub(self.templates.len()).map(|index| &self.pod_specs[index]);
+            Template { place, text: value, specs }
         };
-        let present = |(_, value): &(_, &Value)| !value.is_null();
-        for (place, value) in self.templates.iter().flat_map(|path| path.find(fields)).filter(present) {
-            add(place.to_string(), &|place| Template::of_template(place, value))?;
-        }
-        for specs in &self.pod_specs {
-            for (place, value) in specs.path.find(fields).filter(present) {
-                add(place.to_string(), &|place| Template::of_spec(place, value, specs))?;
-            }
-        }
-        Ok(Templates(found))
+        Ok(Templates { own: &object.own, found: found.into_iter().map(template).collect(), is_cut })
     }
 }
 
@@ -112,10 +100,11 @@ impl CustomResource {
 #[derive(Debug)]
 pub struct CustomObject<'a> {
     own: Own<'a>,
-    fields: Value,
+    fields: BTreeMap<String, &'a RawValue>,
+    json: &'a str,
 }
 
-impl CustomObject<'_> {
+impl<'a> CustomObject<'a> {
     /// The kind that the object itself says it is; empty where it does not say.
     #[must_use]
     pub fn declared_kind(&self) -> &str {
@@ -129,28 +118,74 @@ impl CustomObject<'_> {
         if name.is_empty() && !generate_name.is_empty() { format!("{generate_name}*") } else { name.to_string() }
     }
 
-    /// Whether all that the paths lead into is as it was.
+    /// Whether all that the paths lead into is as it was, to the letter.
     #[must_use]
     pub fn is_as(&self, old: &Self) -> bool {
-        self.fields == old.fields
+        let alike =
+            |(new, old): ((&String, &&RawValue), (&String, &&RawValue))| new.0 == old.0 && new.1.get() == old.1.get();
+        self.fields.len() == old.fields.len() && self.fields.iter().zip(&old.fields).all(alike)
+    }
+
+    /// The object without its templates: as a whole it is the subject of a request.
+    #[must_use]
+    pub fn whole(&self) -> Workload<'a> {
+        let Own { kind, metadata } = self.own.clone();
+        Workload { kind: Kind::Custom, own: Some((kind, metadata)), pod: Pod::default(), part: None }
     }
 }
 
 /// The templates of an object, not read yet.
 #[derive(Debug)]
-pub struct Templates(Vec<Template>);
+pub struct Templates<'a> {
+    own: &'a Own<'a>,
+    found: Vec<Template<'a>>,
+    is_cut: bool,
+}
 
-impl Templates {
-    /// The templates of the object, each read by itself.
-    pub fn workloads<'a>(
-        &'a self,
-        object: &CustomObject<'a>,
-    ) -> impl Iterator<Item = Result<Workload<'a>, Unreadable>> {
-        let Own { kind, metadata } = &object.own;
-        let kind = kind.clone();
-        // Annotations of the object are none of its pods', and there may be many, for each template anew.
-        let metadata = Metadata { annotations: RawMap::default(), ..metadata.clone() };
-        self.0.iter().map(move |template| template.read((kind.clone(), metadata.clone())))
+impl<'a> Templates<'a> {
+    /// What is wrong where there are more than can be judged.
+    #[must_use]
+    pub fn excess(&self) -> Option<Unreadable> {
+        let message = || format!("more than {TEMPLATES} pod templates, which cannot be judged");
+        self.is_cut.then(|| Unreadable::whole(message()))
+    }
+
+    /// Reads the templates one after the other, and hands each over.
+    pub(super) fn each(
+        &self,
+        mut judge: impl FnMut(&Template<'a>, Result<&Workload<'_>, Unreadable>) -> Result<(), Unreadable>,
+    ) -> Result<(), Unreadable> {
+        self.found.iter().try_for_each(|template| {
+            let requests = template.requests();
+            let workload = requests.as_ref().map_err(Unreadable::clone);
+            let workload = workload.and_then(|requests| template.read(self.own, requests));
+            judge(template, workload.as_ref().map_err(Unreadable::clone))
+        })
+    }
+
+    /// Those tolerations of all templates that count. In boxes: there may be many, and the table of a set has room for
+    /// more than it holds.
+    pub(super) fn tolerations(&self, counts: impl Fn(&Toleration<'_>) -> bool) -> HashSet<Box<Toleration<'a>>> {
+        let mut tolerations = HashSet::new();
+        for template in &self.found {
+            let text = template.text.get();
+            let spec: Option<PodSpec<'a>> = match template.specs {
+                Some(_) => serde_json::from_str(text).ok(),
+                None => serde_json::from_str(text).ok().map(|pod: Pod<'a>| pod.spec),
+            };
+            let list = spec.and_then(|spec| spec.tolerations).map(|list| list.value.0).unwrap_or_default();
+            tolerations.extend(list.into_iter().filter(&counts).map(Box::new));
+        }
+        tolerations
+    }
+
+    /// Whether a template is among these, to the letter, wherever it stands.
+    pub(super) fn hold(&self, template: &Template<'_>) -> bool {
+        let is_alike = |old: &Template<'_>| {
+            let specs = |template: &Template<'_>| template.specs.map(std::ptr::from_ref);
+            specs(old) == specs(template) && old.text.get() == template.text.get()
+        };
+        self.found.iter().any(is_alike)
     }
 }
 
@@ -171,7 +206,7 @@ object! {
 struct Fields<'f>(&'f BTreeSet<&'f str>);
 
 impl<'de> DeserializeSeed<'de> for Fields<'_> {
-    type Value = Map<String, Value>;
+    type Value = BTreeMap<String, &'de RawValue>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -179,17 +214,21 @@ impl<'de> DeserializeSeed<'de> for Fields<'_> {
 }
 
 impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = Map<String, Value>;
+    type Value = BTreeMap<String, &'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a custom resource")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Map::new();
+        let mut fields = BTreeMap::new();
         while let Some(key) = map.next_key::<Text<'de>>()? {
             if self.0.contains(&*key) {
-                fields.insert(key.0.into_owned(), map.next_value()?);
+                if fields.insert(key.0.into_owned(), map.next_value()?).is_some() {
+                    return Err(A::Error::custom(
+                        "a field is there twice, and readers differ on which of the two counts",
+                    ));
+                }
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -200,107 +239,113 @@ impl<'de> Visitor<'de> for Fields<'_> {
 
 /// A pod template of an object, not read yet.
 #[derive(Debug)]
-struct Template {
+pub(super) struct Template<'a> {
     place: String,
-    text: String,
-    /// What stands in for the metadata of something like a pod's spec; `None` for a template.
-    spec: Option<SpecMetadata>,
-    requests: Vec<Request>,
-    /// Whether it holds no container, and is a part of a pod's spec at best.
-    is_fragment: bool,
-}
-
-/// The annotations that something like a pod's spec gives its pods, and where in it.
-#[derive(Debug)]
-struct SpecMetadata {
-    field: &'static str,
-    annotations: Option<String>,
+    text: &'a RawValue,
+    /// What is known of something like a pod's spec; `None` for a template.
+    specs: Option<&'a PodSpecs>,
 }
 
 /// Something that asks for resources outside of the lists of containers.
 #[derive(Debug)]
-struct Request {
+struct Request<'a> {
     /// Below the spec.
     place: String,
-    text: String,
+    text: &'a RawValue,
     form: Form,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Container,
     Resources,
     Amount,
 }
 
-impl Template {
-    fn of_template(place: String, template: &Value) -> Self {
-        let is_fragment = !has_containers(&template["spec"]);
-        Self { place, text: template.to_string(), spec: None, requests: Vec::new(), is_fragment }
+impl<'a> Template<'a> {
+    /// Where it stands, for people.
+    pub(super) fn place(&self) -> &str {
+        &self.place
     }
 
-    fn of_spec(place: String, spec: &Value, specs: &PodSpecs) -> Self {
-        // Of whatever form: only one that is a pod's own is known to be meant.
-        let annotations = |holder: &Value| holder["annotations"].as_object().map(|_| holder["annotations"].to_string());
-        let metadata = match annotations(&spec["metadata"]) {
-            Some(text) => SpecMetadata { field: "metadata.annotations", annotations: Some(text) },
-            None => SpecMetadata { field: "annotations", annotations: annotations(spec) },
-        };
+    /// What asks for resources at the paths of the contract.
+    fn requests(&self) -> Result<Vec<Request<'a>>, Unreadable> {
         let mut requests = Vec::new();
-        let forms =
-            [(&specs.containers, Form::Container), (&specs.resources, Form::Resources), (&specs.amounts, Form::Amount)];
-        for (path, form) in forms.into_iter().flat_map(|(paths, form)| paths.iter().map(move |path| (path, form))) {
-            for (place, value) in path.find(spec) {
-                match (form, value) {
-                    (_, Value::Null) => {}
-                    (Form::Container, Value::Array(items)) => {
-                        let one = |(index, item): (usize, &Value)| Request {
-                            place: format!("{place}[{index}]"),
-                            text: item.to_string(),
-                            form,
-                        };
-                        requests.extend(items.iter().enumerate().map(one));
-                    }
-                    _ => requests.push(Request { place: place.to_string(), text: value.to_string(), form }),
-                }
+        let Some(PodSpecs { containers, resources, amounts, .. }) = self.specs else { return Ok(requests) };
+        // Each may be one container or a list of them.
+        let items: Vec<_> = containers.iter().map(JsonPath::items).collect();
+        let mut add = |paths: Vec<&JsonPath>, form, counts: fn(&RawValue) -> bool| {
+            if paths.is_empty() {
+                return Ok(());
             }
-        }
-        let holds = |request: &Request| matches!(request.form, Form::Container);
-        let is_fragment = !has_containers(spec) && specs.amounts.is_empty() && !requests.iter().any(holds);
-        Self { place, text: spec.to_string(), spec: Some(metadata), requests, is_fragment }
+            let Finds { found, is_cut } = find(&paths, self.text.get(), MOST)
+                .map_err(|error| Unreadable { field: self.place.clone(), message: super::without_position(&error) })?;
+            if is_cut || requests.len() + found.len() > MOST {
+                let message = format!("more than {MOST} items, which cannot be judged");
+                return Err(Unreadable { field: self.place.clone(), message });
+            }
+            let found = found.into_iter().filter(|found| counts(found.value));
+            requests.extend(found.map(|Found { place, value, .. }| Request { place, text: value, form }));
+            Ok(())
+        };
+        add(containers.iter().collect(), Form::Container, |value| !is_list(value))?;
+        add(items.iter().collect(), Form::Container, |_| true)?;
+        add(resources.iter().collect(), Form::Resources, |_| true)?;
+        add(amounts.iter().collect(), Form::Amount, |_| true)?;
+        Ok(requests)
     }
 
-    fn read<'a>(&'a self, own: (Text<'a>, Metadata<'a>)) -> Result<Workload<'a>, Unreadable> {
-        let pod = match &self.spec {
-            None => read::<Pod<'a>>(&self.place, &self.text)?,
-            Some(SpecMetadata { annotations, .. }) => {
-                let annotations: RawMap<'a> =
-                    annotations.as_ref().map_or_else(|| Ok(RawMap::default()), |text| read(&self.place, text))?;
-                let metadata = Metadata { annotations, ..Metadata::default() };
-                Pod { metadata, spec: read::<PodSpec<'a>>(&self.place, &self.text)?, ..Pod::default() }
-            }
+    fn read<'t>(&'t self, own: &Own<'t>, requests: &'t [Request<'t>]) -> Result<Workload<'t>, Unreadable> {
+        let text = self.text.get();
+        let (pod, annotations, has_containers) = if self.specs.is_some() {
+            let spec = read::<PodSpec<'t>>(&self.place, text)?;
+            let head = read::<SpecHead<'t>>(&self.place, text)?;
+            // Of whatever form: only one that is a pod's own is known to be meant.
+            let of_metadata = head.metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok());
+            let of_metadata = of_metadata.and_then(|Annotated { annotations }| annotations);
+            let (field, annotations) = match (of_metadata.filter(is_map), head.annotations.filter(is_map)) {
+                (Some(annotations), _) => ("metadata.annotations", Some(annotations)),
+                (None, annotations) => ("annotations", annotations),
+            };
+            let annotations: RawMap<'t> =
+                annotations.map_or_else(|| Ok(RawMap::default()), |map| read(&self.place, map.get()))?;
+            let metadata = Metadata { annotations, ..Metadata::default() };
+            (Pod { metadata, spec, ..Pod::default() }, Some(field), head.has_containers())
+        } else {
+            let pod = read::<Pod<'t>>(&self.place, text)?;
+            let TemplateHead { spec } = read(&self.place, text)?;
+            (pod, None, spec.has_containers())
         };
-        let requests = self.requests.iter().map(|request| {
-            let Request { place, text, form } = request;
-            let field = || if place.is_empty() { self.place.clone() } else { format!("{}.{place}", self.place) };
-            Ok(match form {
-                Form::Container => {
-                    Requested::Container { place, resources: read::<Container<'a>>(&field(), text)?.resources }
-                }
-                Form::Resources => Requested::Resources { place, resources: read::<Resources<'a>>(&field(), text)? },
-                Form::Amount => {
-                    let Amount { name, quantity } = read(&field(), text)?;
-                    Requested::Amount { place, name, quantity }
-                }
-            })
-        });
+        let has_amounts = self.specs.is_some_and(|specs| !specs.amounts.is_empty());
+        let holds_container = requests.iter().any(|request| request.form == Form::Container);
         let part = Part {
             place: &self.place,
-            annotations: self.spec.as_ref().map(|metadata| metadata.field),
-            requests: requests.collect::<Result<_, _>>()?,
-            is_fragment: self.is_fragment,
+            annotations,
+            requests: requests.iter().map(|request| self.requested(request)).collect::<Result<_, _>>()?,
+            is_fragment: !has_containers && !has_amounts && !holds_container,
         };
-        Ok(Workload { kind: Kind::Custom, own: Some(own), pod, part: Some(Box::new(part)) })
+        let Own { kind, metadata } = own.clone();
+        Ok(Workload { kind: Kind::Custom, own: Some((kind, metadata)), pod, part: Some(Box::new(part)) })
+    }
+
+    fn requested<'t>(&self, request: &'t Request<'t>) -> Result<Requested<'t>, Unreadable> {
+        let Request { place, text, form } = request;
+        let (place, text) = (place.as_str(), text.get());
+        let field = match place {
+            "" => self.place.clone(),
+            place if place.starts_with('[') => format!("{}{place}", self.place),
+            place => format!("{}.{place}", self.place),
+        };
+        Ok(match form {
+            Form::Container => {
+                Requested::Container { place, resources: read::<Container<'t>>(&field, text)?.resources }
+            }
+            Form::Resources => Requested::Resources { place, resources: read::<Resources<'t>>(&field, text)? },
+            Form::Amount => {
+                let Amount { name, quantity } = read(&field, text)?;
+                Requested::Amount { place, name, quantity }
+            }
+        })
     }
 }
 
@@ -311,8 +356,40 @@ object! {
     }
 }
 
-fn has_containers(spec: &Value) -> bool {
-    spec["containers"].as_array().is_some_and(|containers| !containers.is_empty())
+object! {
+    struct TemplateHead<'a> as "a pod" {
+        spec: SpecHead<'a> = "spec",
+    }
+}
+
+object! {
+    /// What is read of something like a pod's spec beside the spec.
+    struct SpecHead<'a> as "a pod spec" {
+        metadata: Option<&'a RawValue> = "metadata",
+        annotations: Option<&'a RawValue> = "annotations",
+        containers: Option<&'a RawValue> = "containers",
+    }
+}
+
+object! {
+    struct Annotated<'a> as "metadata" {
+        annotations: Option<&'a RawValue> = "annotations",
+    }
+}
+
+impl SpecHead<'_> {
+    fn has_containers(&self) -> bool {
+        let items = self.containers.and_then(|list| list.get().strip_prefix('['));
+        items.is_some_and(|items| !items.trim_start().starts_with(']'))
+    }
+}
+
+fn is_map(value: &&RawValue) -> bool {
+    value.get().starts_with('{')
+}
+
+fn is_list(value: &RawValue) -> bool {
+    value.get().starts_with('[')
 }
 
 fn read<'a, T: Deserialize<'a>>(field: &str, text: &'a str) -> Result<T, Unreadable> {

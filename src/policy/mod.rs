@@ -213,12 +213,10 @@ impl Policy {
         let mut violations = self.violations(case, decision.mode);
         if let (Operation::Update(old), false) = (case.subject.operation, violations.is_empty()) {
             // Old objects are not punished: what the stored object did already, the update does not add.
-            for old in old {
-                let old = Case::new(self, case.subject, old, facts);
-                decision.labels_unknown |= !old.unknown.is_empty();
-                let before = self.violations(&old, decision.mode);
-                violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
-            }
+            let old = Case::new(self, case.subject, old, facts);
+            decision.labels_unknown |= !old.unknown.is_empty();
+            let before = self.violations(&old, decision.mode);
+            violations.retain(|violation| !before.iter().any(|old| violation.is_within(old)));
         }
         decision.node_unknown = violations.iter_mut().find_map(|violation| violation.node.take());
         if violations.is_empty() {

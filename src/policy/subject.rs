@@ -19,9 +19,8 @@ pub enum Phase {
 pub enum Operation<'a> {
     /// The object is new.
     Create,
-    /// The object replaces this one. Of a custom resource these are all the templates that the old one held:
-    /// which of them became which nobody can say.
-    Update(&'a [Workload<'a>]),
+    /// The object replaces this one.
+    Update(&'a Workload<'a>),
 }
 
 /// Who asks, as the API server authenticated them.

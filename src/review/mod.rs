@@ -66,12 +66,28 @@ pub struct Answer<'b> {
 #[derive(Debug)]
 struct BadRequest {
     message: String,
+    /// The most that is done about it, whatever the mode.
+    most: Action,
 }
 
 impl BadRequest {
     /// The message is one line, and cut: what was found may be as long as a body.
     fn new(message: impl Into<String>) -> Self {
-        Self { message: shorten(&visible(&message.into()), 512) }
+        Self { message: shorten(&visible(&message.into()), 512), most: Action::Deny }
+    }
+
+    /// The same with no more being done about it.
+    fn at_most(self, most: Action) -> Self {
+        Self { most: self.most.min(most), ..self }
+    }
+
+    /// The mode in which it is answered.
+    fn mode(&self, mode: Mode) -> Mode {
+        match self.most {
+            Action::Deny => mode,
+            Action::Warn => mode.min(Mode::Warn),
+            Action::Audit | Action::Off => Mode::Audit,
+        }
     }
 }
 
@@ -161,11 +177,16 @@ fn decide<'b>(
     if request.namespace.is_empty() {
         return Err(BadRequest::new(format!("request.namespace is empty, and a {} is in a namespace", kind.name())));
     }
-    let object = request.take_object(kind)?;
-    let old = if verb == Verb::Update { Some(request.take_old_object(kind)?) } else { None };
+    // Of a template that cannot be read no more is made than of one that breaks the contract.
+    let most = if kind.is_template() { policy.templates } else { Action::Deny };
+    let object = request.take_object(kind).map_err(|error| error.at_most(most))?;
+    let old = match verb {
+        Verb::Update => Some(request.take_old_object(kind).map_err(|error| error.at_most(most))?),
+        _ => None,
+    };
     let subject = Subject {
         phase: webhook.phase(),
-        operation: old.as_ref().map_or(Operation::Create, |old| Operation::Update(std::slice::from_ref(old))),
+        operation: old.as_ref().map_or(Operation::Create, Operation::Update),
         namespace: &request.namespace,
         requester: Requester { username: &request.user_info.username, groups: &request.user_info.groups },
         object: &object,
@@ -212,6 +233,7 @@ fn in_force(policy: &Policy, facts: &dyn Facts, namespace: &str) -> InForce {
 /// Refuses what cannot be judged in enforce mode, and admits it in every other: nothing may make an
 /// audit installation stand in anyone's way.
 fn refuse<'b>(mut account: Account<'b>, mode: Mode, error: &BadRequest) -> Answer<'b> {
+    let mode = error.mode(mode);
     account.refuse(mode, &error.message);
     let body = Response::bad_request(&account, mode, &error.message).encode();
     Answer { status: 200, body, account }

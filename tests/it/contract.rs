@@ -913,7 +913,7 @@ fn what_is_printed_loads_as_the_same_contract() {
         "templates": "off",
         "injection": {"whenTolerated": "skip", "fenceOrdinary": []},
         "customResources": [
-            {"group": "example.com", "kind": "Widget", "resource": "widgets", "templates": ["$.spec.template", "$['a b'][0:2].*"]},
+            {"group": "example.com", "kind": "Widget", "resource": "widgets", "templates": ["$.spec.template", "$['a b'][0].*"]},
             {
                 "group": "example.com",
                 "kind": "Gadget",
@@ -966,6 +966,8 @@ fn custom_resource(fields: &Value) -> String {
 
 #[test]
 fn custom_resources_that_cannot_be_judged_are_refused() {
+    const STEPS: &str = "valid is a JSONPath of names, indexes and `*`, such as $.spec.template or \
+                         $.spec.tasks[*].template";
     const GROUP: &str = "valid is the API group of a custom resource without its version, such as argoproj.io";
     let row = |fields: Value, expected: &str| (custom_resource(&fields), format!("customResources[0]{expected}"));
     let told = [
@@ -1003,12 +1005,27 @@ fn custom_resources_that_cannot_be_judged_are_refused() {
         row(
             json!({"templates": ["$.spec.jobs[?@.name == 'a'].template"]}),
             ".templates[0]: found \"$.spec.jobs[?@.name == 'a'].template\"; valid is a JSONPath without filters: names, \
-             indexes, slices and `*`",
+             indexes and `*`",
         ),
         row(
             json!({"templates": ["{}"]}),
-            ".templates[0]: found \"{}\"; valid is a JSONPath, such as $.spec.template or $.spec.tasks[*].template (at \
-             position 2, in dot member name, must start with lowercase alpha or '_')",
+            &format!(".templates[0]: found \"{{}}\"; {STEPS} (what follows $ cannot be read)"),
+        ),
+        row(
+            json!({"templates": ["$.spec.tasks[-1].template"]}),
+            &format!(
+                ".templates[0]: found \"$.spec.tasks[-1].template\"; {STEPS} (what follows $.spec.tasks cannot be read)"
+            ),
+        ),
+        row(
+            json!({"templates": ["spec.tasks[:2].template"]}),
+            &format!(
+                ".templates[0]: found \"spec.tasks[:2].template\"; {STEPS} (what follows $.spec.tasks cannot be read)"
+            ),
+        ),
+        row(
+            json!({"templates": ["$.spec['a"]}),
+            &format!(".templates[0]: found \"$.spec['a\"; {STEPS} (what follows $.spec cannot be read)"),
         ),
         row(
             json!({"templates": ["$"]}),
@@ -1044,6 +1061,7 @@ fn json_paths_are_read_as_kubectl_writes_them() {
         ("$.spec.tasks[*].template", "$.spec.tasks[*].template"),
         ("['spec'].template", "$['spec'].template"),
         ("$.spec['a..b?'].template", "$.spec['a..b?'].template"),
+        ("$.spec[ \"it's\" ][ 0 ].*", "$.spec[ \"it's\" ][ 0 ].*"),
     ] {
         let contract = contract(&custom_resource(&json!({"templates": [written]})));
         let printed: Value = serde_saphyr::from_str(&contract.to_yaml().unwrap()).unwrap();

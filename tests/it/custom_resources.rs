@@ -486,3 +486,151 @@ fn a_large_object_is_judged_in_time() {
     let elapsed = started.elapsed();
     assert!(elapsed.as_secs() < 20, "{elapsed:?}");
 }
+
+/// A Rollout whose tolerations are these, and that has so many replicas.
+fn rollout(tolerations: &Value, replicas: usize) -> Value {
+    json!({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Rollout",
+        "metadata": {"name": "r", "namespace": "web"},
+        "spec": {"replicas": replicas, "template": {"spec": {"tolerations": tolerations, "containers": [{}]}}},
+    })
+}
+
+#[test]
+fn of_what_cannot_be_read_no_more_is_made_than_of_a_violation() {
+    const TOLD: &str = "bad-request: request.object.spec.template.spec.tolerations[0].key: invalid type: integer `5`, \
+                        expected a string";
+    let custom = rollout(&json!([{"key": 5}]), 1);
+    let mut built_in = custom.clone();
+    built_in["apiVersion"] = "apps/v1".into();
+    built_in["kind"] = "Deployment".into();
+    let (refused, warned) = (Some((400, TOLD)), Some(TOLD));
+    for (mode, templates, status, warning, outcome) in [
+        ("enforce", "deny", refused, None, "refuse"),
+        ("enforce", "warn", None, warned, "would-refuse"),
+        ("enforce", "audit", None, None, "would-refuse"),
+        ("warn", "deny", None, warned, "would-refuse"),
+        ("warn", "audit", None, None, "would-refuse"),
+        ("audit", "deny", None, None, "would-refuse"),
+    ] {
+        let policy = policy(&format!("mode: {mode}\ntemplates: {templates}\n{READY_MADE}"));
+        for object in [&custom, &built_in] {
+            let response = answer(&policy, &request(object, None));
+            let case = format!("{mode} {templates} {response}");
+            assert_eq!(response["allowed"], status.is_none(), "{case}");
+            let told = response["status"]["code"].as_u64().zip(response["status"]["message"].as_str());
+            assert_eq!(told, status, "{case}");
+            assert_eq!(response["warnings"][0].as_str(), warning, "{case}");
+            assert_eq!(response["auditAnnotations"]["decision"], outcome, "{case}");
+            assert_eq!(response["auditAnnotations"]["bad-request"], TOLD, "{case}");
+        }
+    }
+    // Where templates are not judged nothing is said of them.
+    assert_eq!(answer(&with("templates: 'off'"), &request(&custom, None)), json!({"uid": "u", "allowed": true}));
+}
+
+#[test]
+fn what_could_not_be_read_before_is_not_held_against_an_update() {
+    let silent = json!({"uid": "u", "allowed": true});
+    let judged = |new: &Value, old: &Value| answer(&of_widgets(""), &request(new, Some(old)));
+    for (list, unreadable) in [
+        ("templates", json!({"spec": {"tolerations": [{"key": 5}]}})),
+        ("templates", json!("x")),
+        ("specs", json!({"tolerations": [{"key": 5}]})),
+        ("specs", json!({"main": "x"})),
+        ("specs", json!({"gpu": 1})),
+    ] {
+        let object = |items: Value| widget(json!({"replicas": items.as_array().unwrap().len(), list: items}));
+        let old = object(json!([unreadable]));
+        // It stays, it moves, it goes.
+        for items in [json!([unreadable]), json!([{}, unreadable]), json!([{}])] {
+            let mut new = object(items);
+            new["spec"]["paused"] = true.into();
+            assert_eq!(judged(&new, &old), silent, "{new}");
+        }
+        // What cannot be read either, and was not there, is refused.
+        let other = object(json!([unreadable, ["y"]]));
+        assert_eq!(judged(&other, &old)["status"]["code"], 400, "{other}");
+        // What stands beside it is judged.
+        let mut beside = object(json!([unreadable]));
+        beside["spec"]["templates"] = json!([beside["spec"]["templates"][0], {"spec": {"tolerations": [exact()]}}]);
+        let response = judged(&beside, &old);
+        assert_eq!(response["status"]["code"], 403, "{response}");
+        assert_eq!(response["status"]["details"]["causes"][0]["field"], "spec.templates[1].spec.tolerations[0]");
+    }
+    // A template is no spec.
+    let (template, spec) = (json!({"templates": [{"tolerations": 5}]}), json!({"specs": [{"tolerations": 5}]}));
+    assert_eq!(judged(&widget(spec), &widget(template))["status"]["code"], 400);
+}
+
+#[test]
+fn more_templates_than_can_be_judged_are_only_recorded_where_there_were_too_many_before() {
+    let object = |count: usize, replicas: usize| widget(json!({"templates": vec![json!({}); count], "a": replicas}));
+    let judged = |new: usize, old: usize| answer(&of_widgets(""), &request(&object(new, 1), Some(&object(old, 2))));
+    let told = "bad-request: request.object: more than 250 pod templates, which cannot be judged";
+    assert_eq!(judged(251, 250)["status"]["message"], told);
+    let response = judged(252, 251);
+    assert_eq!(
+        response,
+        json!({
+            "uid": "u",
+            "allowed": true,
+            "auditAnnotations": {"decision": "would-refuse", "bad-request": told},
+        })
+    );
+    assert_eq!(judged(250, 251), json!({"uid": "u", "allowed": true}));
+}
+
+#[test]
+fn an_object_that_could_not_be_read_as_a_whole_may_be_mended_and_kept() {
+    let broken = |replicas: usize| {
+        let mut object = widget(json!({ "replicas": replicas }));
+        object["metadata"]["annotations"] = json!(["a"]);
+        object
+    };
+    let judged = |new: &Value, old: &Value| answer(&of_widgets(""), &request(new, Some(old)));
+    let response = judged(&broken(1), &broken(2));
+    assert_eq!((&response["allowed"], &response["warnings"]), (&json!(true), &Value::Null));
+    let told = "bad-request: request.object.metadata.annotations: invalid type: sequence, expected a map";
+    assert_eq!(response["auditAnnotations"]["bad-request"], told);
+    assert_eq!(judged(&widget(json!({})), &broken(2)), json!({"uid": "u", "allowed": true}));
+    assert_eq!(judged(&broken(1), &widget(json!({})))["status"]["message"], told);
+}
+
+#[test]
+fn templates_whose_places_are_written_alike_are_all_judged() {
+    let clean = json!({"spec": {"containers": [{}]}});
+    let violating = json!({"spec": {"tolerations": [exact()], "containers": [{}]}});
+    for (first, second) in [("a".repeat(90) + "1", "a".repeat(90) + "2"), ("a\u{1}".to_owned(), "a\u{2}".to_owned())] {
+        for (one, other) in [(&clean, &violating), (&violating, &clean)] {
+            let object = json!({
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "metadata": {"name": "p", "namespace": "web"},
+                "spec": {"pytorchReplicaSpecs": {&first: {"template": one}, &second: {"template": other}}},
+            });
+            assert_eq!(answer(&POLICY, &request(&object, None))["status"]["code"], 403, "{object}");
+        }
+    }
+}
+
+#[test]
+fn a_template_to_which_several_paths_lead_is_judged_once() {
+    let policy = policy(
+        "mode: enforce\ntemplates: deny\ncustomResources:\n- group: example.com\n  kind: Widget\n  resource: widgets\n  \
+         templates: ['$.spec.*[0]', '$.spec.a[*]', \"$['spec']['a'][1]\"]\n",
+    );
+    let template = json!({"spec": {"tolerations": [exact()]}});
+    let told = message(&policy, &widget(json!({"a": [template, template], "b": {"0": template}, "c": 1})));
+    assert!(told.contains(" spec.a[0].spec.tolerations[0] (and in 1 more template) passes "), "{told}");
+}
+
+#[test]
+fn more_that_asks_for_resources_than_can_be_judged_is_refused() {
+    let object = widget(json!({"specs": [{"main": vec![json!({}); 10_001]}]}));
+    assert_eq!(
+        message(&of_widgets(""), &object),
+        "bad-request: request.object.spec.specs[0]: more than 10000 items, which cannot be judged"
+    );
+}

@@ -105,7 +105,7 @@ impl Request<'_> {
         let groups: Vec<_> = self.groups.iter().map(|group| Text::from(*group)).collect();
         let subject = Subject {
             phase,
-            operation: self.old.map_or(Operation::Create, |old| Operation::Update(std::slice::from_ref(old))),
+            operation: self.old.map_or(Operation::Create, Operation::Update),
             namespace: self.namespace,
             requester: Requester { username: self.username, groups: &groups },
             object: self.object,

@@ -17,7 +17,7 @@ use std::fmt;
 use super::ask::Ask;
 use super::pool::{Pool, PoolSet};
 use super::subject::Field;
-use super::{Action, Case, Kind, Mode, Operation, Rule, Taint, Toleration, Workload};
+use super::{Action, Case, Kind, Mode, Operation, Rule, Taint, Toleration};
 
 /// A breach of the contract, before anything is decided about it.
 #[derive(Debug)]
@@ -69,14 +69,9 @@ pub(super) fn check(rule: Rule, case: &Case<'_, '_>, mode: Mode, found: &mut Vec
 fn old_tolerations<'a>(case: &Case<'a, '_>) -> Cow<'a, HashSet<&'a Toleration<'a>>> {
     match (case.old_tolerations, case.subject.operation) {
         (Some(known), _) => Cow::Borrowed(known),
-        (None, Operation::Update(old)) => Cow::Owned(tolerations_of(old)),
+        (None, Operation::Update(old)) => Cow::Owned(old.pod.spec.tolerations().iter().collect()),
         (None, Operation::Create) => Cow::Owned(HashSet::new()),
     }
-}
-
-/// The tolerations of all these.
-pub(super) fn tolerations_of<'a>(objects: &'a [Workload<'a>]) -> HashSet<&'a Toleration<'a>> {
-    objects.iter().flat_map(|object| object.pod.spec.tolerations()).collect()
 }
 
 /// The toleration that lets the pod past the taint: one that is not among the old, if any is not.

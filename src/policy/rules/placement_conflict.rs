@@ -80,9 +80,8 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
 
 /// Where the pod names a model as other pools have them, and its pool has none.
 fn model_of_another(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
-    let others = case.choice.offering.iter().filter_map(|other| case.policy.pools[other].models.as_ref());
-    let (annotation, named) =
-        others.filter_map(|models| Some((&models.annotation, models.named(&case.object.pod)?))).next()?;
+    let mut others = case.choice.offering.iter().filter_map(|other| case.policy.pools[other].models.as_ref());
+    let (annotation, named) = others.find_map(|models| Some((&models.annotation, models.named(&case.object.pod)?)))?;
     let field = Field(case.object, format_args!("metadata.annotations[\"{annotation}\"]")).to_string();
     Some(Violation {
         rule: Rule::PlacementConflict,

@@ -34,13 +34,13 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
             .max_by_key(|(place, taint, passing)| (!case.given().contains(taint), passing.added, Reverse(*place)));
         let Some((_, taint, Passing { field, .. })) = blamed else { continue };
         let outside = Outside { case, pool: index };
-        let passes = format!("{field} passes the taint {taint} of pool {}", pool.name);
+        let breach = format!("{field} passes the taint {taint} of pool {}", pool.name);
         let (message, most, node) = match (goes, excuse) {
             (Some(goes), Some(excuse)) => {
-                let message = format!("{passes}, {}", goes.told(case, index, excuse));
+                let message = format!("{breach}, {}", goes.told(case, index, excuse));
                 (message, goes.most(case), goes.unknown())
             }
-            _ => (format!("{passes}, {outside}"), Action::Deny, None),
+            _ => (format!("{breach}, {outside}"), Action::Deny, None),
         };
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,
