@@ -18,8 +18,10 @@ pub struct Account<'b> {
     pub uid: Cow<'b, str>,
     /// CREATE, UPDATE, DELETE, CONNECT or `unknown`.
     pub operation: &'static str,
-    /// The resource's name, or `other`.
+    /// The resource's name, or `other`; `custom` for those of the contract.
     pub resource: &'static str,
+    /// The object's kind.
+    pub kind: Cow<'b, str>,
     /// The request's namespace.
     pub namespace: Cow<'b, str>,
     /// The object's name, or its generateName with a `*` for the rest.
@@ -75,6 +77,7 @@ impl<'b> Account<'b> {
             uid: request.uid.0.clone(),
             operation: request.verb().map_or("unknown", Verb::as_str),
             resource: if request.is_custom { Kind::Custom.resource() } else { request.resource().unwrap_or("other") },
+            kind: request.kind.kind.0.clone(),
             namespace: request.namespace.0.clone(),
             name,
             user: request.user_info.username.0.clone(),
@@ -110,6 +113,7 @@ impl<'b> Account<'b> {
             uid: Cow::Borrowed(""),
             operation: "unknown",
             resource: "other",
+            kind: Cow::Borrowed(""),
             namespace: Cow::Borrowed(""),
             name: Cow::Borrowed(""),
             user: Cow::Borrowed(""),

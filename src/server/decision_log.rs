@@ -31,6 +31,7 @@ pub(super) fn write(webhook: Webhook, account: &Account<'_>) {
                 webhook = webhook.as_str(),
                 operation = account.operation,
                 resource = account.resource,
+                kind = cut(&account.kind, FIELD),
                 namespace = cut(&account.namespace, FIELD),
                 name = cut(&account.name, FIELD),
                 user = cut(&account.user, FIELD),

@@ -81,6 +81,7 @@ fn line(level: &str, outcome: &str, webhook: &str, rule: &str, review: &Value) -
         "uid": request["uid"],
         "operation": "CREATE",
         "resource": "pods",
+        "kind": request["kind"]["kind"],
         "namespace": request["namespace"],
         "name": request["object"]["metadata"]["name"],
         "user": request["userInfo"]["username"],
