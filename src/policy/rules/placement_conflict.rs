@@ -53,14 +53,20 @@ fn several_pools(case: &Case<'_, '_>, pools: PoolSet) -> Violation {
     }
 }
 
+/// Where the pod names a model that its pool does not have, or any where its pool tells none apart.
 fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
-    let Some(models @ Models { annotation, values, .. }) = pool.models.as_ref() else {
-        return model_of_another(case, index, pool);
+    let named = |models: &Models| models.named(&case.object.pod);
+    let (annotation, model, told) = if let Some(models) = &pool.models {
+        let model = named(models).filter(|model| !models.has(model))?;
+        let values = models.values.join(", ");
+        let told = format!("a model that pool {} does not have. Use one of {values}, or leave it out.", pool.name);
+        (&models.annotation, model, told)
+    } else {
+        let mut others = case.choice.offering.iter().filter_map(|other| case.policy.pools[other].models.as_ref());
+        let (annotation, model) = others.find_map(|models| Some((&models.annotation, named(models)?)))?;
+        let told = format!("and pool {} tells no models apart. Leave it out, or choose a pool that does.", pool.name);
+        (annotation, model, told)
     };
-    let named = models.named(&case.object.pod)?;
-    if models.has(&named) {
-        return None;
-    }
     let field = Field(case.object, format_args!("metadata.annotations[\"{annotation}\"]")).to_string();
     Some(Violation {
         rule: Rule::PlacementConflict,
@@ -68,32 +74,7 @@ fn unknown_model(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Viola
         most: Action::Deny,
         node: None,
         what: vec![annotation.clone()],
-        message: format!(
-            "{field} is \"{}\", a model that pool {} does not have. Use one of {}, or leave it out.",
-            Excerpt(&named),
-            pool.name,
-            values.join(", "),
-        ),
-        field,
-    })
-}
-
-/// Where the pod names a model as other pools have them, and its pool has none.
-fn model_of_another(case: &Case<'_, '_>, index: usize, pool: &Pool) -> Option<Violation> {
-    let mut others = case.choice.offering.iter().filter_map(|other| case.policy.pools[other].models.as_ref());
-    let (annotation, named) = others.find_map(|models| Some((&models.annotation, models.named(&case.object.pod)?)))?;
-    let field = Field(case.object, format_args!("metadata.annotations[\"{annotation}\"]")).to_string();
-    Some(Violation {
-        rule: Rule::PlacementConflict,
-        pools: PoolSet::from_iter([index]),
-        most: Action::Deny,
-        node: None,
-        what: vec![annotation.clone()],
-        message: format!(
-            "{field} is \"{}\", and pool {} tells no models apart. Leave it out, or choose a pool that does.",
-            Excerpt(&named),
-            pool.name,
-        ),
+        message: format!("{field} is \"{}\", {told}", Excerpt(&model)),
         field,
     })
 }
