@@ -1,10 +1,10 @@
 //! The decision, pure: no clock, environment, files, sockets, logs or metrics, and no way to fail.
 //!
 //! [`Policy`] is immutable and valid by construction: only a [contract](crate::contract) makes one.
-//! [`Policy::decide`] is the one door, for the webhook, the offline review and every other caller. It
-//! takes what is judged (a [`Subject`]) and what is known of the cluster ([`Facts`]), and returns a
-//! [`Decision`]; what it could not read comes back as data in it. Beside it is [`Policy::decide_lever`], for
-//! what is no pod and makes none, and is what the fence stands on.
+//! [`Policy::decide`] is the door, for the webhook, the offline review and every other caller, with
+//! [`Policy::decide_several`] beside it for objects that hold several pods and [`Policy::decide_lever`] for what the
+//! fence itself stands on. Each takes what is judged (a [`Subject`], a [`LeverChange`]) and what is known of the cluster
+//! ([`Facts`]), and returns a [`Decision`]; what it could not read comes back as data in it.
 
 mod affinity;
 mod allowlist;
