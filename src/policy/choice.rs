@@ -141,10 +141,7 @@ impl Choice {
 
 /// The pools whose labels a nodeSelector names, all of them. Of pools within each other the closer one is meant.
 fn closest<'s>(pools: &[Pool], among: PoolSet, selects: impl Fn(&str) -> Option<&'s str>) -> PoolSet {
-    let is_met = |index: &usize| {
-        let mut labels = pools[*index].node_selector.iter();
-        labels.all(|(key, value)| selects(key) == Some(value))
-    };
+    let is_met = |index: &usize| pools[*index].is_met_by(&selects);
     let met: PoolSet = among.iter().filter(is_met).collect();
     let has_closer = |index: usize| met.iter().any(|other| pools[other].is_within(&pools[index]));
     met.iter().filter(|index| !has_closer(*index)).collect()

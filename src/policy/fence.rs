@@ -35,16 +35,13 @@ impl Policy {
         }
         // Who may use a pool and tolerates its taints means to run there: the rules speak of that.
         let entered = case.passed.and(case.allowed);
-        let pools_of = |label: &String| {
-            let label = label.clone();
-            (0..self.pools.len()).filter(move |index| self.pools[*index].node_selector.contains_key(&label))
-        };
         let mut labels = Vec::new();
         for label in &self.fence_ordinary {
-            if pools_of(label).any(|index| entered.contains(index)) {
+            let pools = self.pools_where(|pool| pool.node_selector.contains_key(label));
+            if !pools.and(entered).is_empty() {
                 continue;
             }
-            match pools_of(label).find_map(|index| self.spares_injection(subject, index, facts)) {
+            match pools.iter().find_map(|index| self.spares_injection(subject, index, facts)) {
                 Some(exemption) => decision.exempt_from_injection(exemption),
                 None => labels.push(label.as_str()),
             }

@@ -167,7 +167,7 @@ impl Policy {
         decision.faults = std::mem::take(&mut case.faults);
         // The common case: an ordinary pod, of which there is nothing more to ask, in whatever mode.
         if case.is_ordinary() {
-            if subject.phase == Phase::Mutating && !self.fence_ordinary.is_empty() {
+            if subject.phase == Phase::Mutating && self.fences_ordinary() {
                 self.decide_fence(&case, facts, &mut decision);
             }
             decision.labels_unknown = labels_unknown && !decision.faults.is_empty();

@@ -1,7 +1,7 @@
 //! Where a pod is put past the scheduler, and whether it matters.
 
 use super::{
-    Action, Controller, Facts, Kind, NodeFact, Operation, Phase, Policy, Pool, PoolSet, Rule, Subject, Workload,
+    Action, Controller, Facts, Kind, Node, NodeFact, Operation, Phase, Policy, PoolSet, Rule, Subject, Workload,
 };
 
 /// Where a pod is put past the scheduler, as far as it matters.
@@ -28,6 +28,16 @@ impl Placed<'_> {
 }
 
 impl Policy {
+    /// The pools of a node: those whose labels it carries, and where there is none those of which it carries a
+    /// taint.
+    pub(super) fn pools_of_node(&self, node: &Node) -> PoolSet {
+        let labelled = self.pools_where(|pool| pool.is_met_by(|key| node.label(key)));
+        if !labelled.is_empty() {
+            return labelled;
+        }
+        self.pools_where(|pool| pool.taints.iter().any(|taint| node.has_taint(taint)))
+    }
+
     /// Where a pod is put past the scheduler, by somebody who is not trusted to.
     pub(super) fn placed<'a>(
         &self,
@@ -62,7 +72,7 @@ impl Policy {
             return Placed::Freely;
         }
         match facts.node(node) {
-            NodeFact::Known(known) => match Pool::of_node(&self.pools, &known) {
+            NodeFact::Known(known) => match self.pools_of_node(&known) {
                 pools if pools.is_empty() => Placed::Freely,
                 pools => Placed::In { node, pools },
             },

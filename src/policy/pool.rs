@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::allowlist::{Allowlist, Patterns};
 use super::ask::Markers;
-use super::facts::Node;
 use super::json::Text;
 use super::pod::Pod;
 use super::toleration::{Taint, Toleration};
@@ -62,26 +61,21 @@ impl Pool {
             .all(|taint| given.contains(taint) || tolerations.iter().any(|toleration| toleration.tolerates(taint)))
     }
 
-    /// Whether the node carries the pool's labels, all of them.
-    #[must_use]
-    pub fn labels(&self, node: &Node) -> bool {
-        self.node_selector.iter().all(|(key, value)| node.label(key) == Some(value))
+    /// Whether all of the pool's labels are there, with their values, in what gives a label's value by its key.
+    pub(crate) fn is_met_by<'v>(&self, value: impl Fn(&str) -> Option<&'v str>) -> bool {
+        self.node_selector.iter().all(|(key, own)| value(key) == Some(own))
+    }
+
+    /// The labels of the pool's nodes as `kubectl label` and `--selector` take them, with this between two.
+    pub(crate) fn labels_text(&self, separator: &str) -> String {
+        let labels: Vec<_> = self.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        labels.join(separator)
     }
 
     /// Whether its labels are those of the other and more.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.node_selector.len() > other.node_selector.len()
-            && other.node_selector.iter().all(|(key, value)| self.node_selector.get(key) == Some(value))
-    }
-
-    /// The pools of a node: those whose labels it carries, and where there is none those of which it carries a
-    /// taint.
-    pub(crate) fn of_node(pools: &[Self], node: &Node) -> PoolSet {
-        let all = |holds: &dyn Fn(&Self) -> bool| -> PoolSet {
-            pools.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
-        };
-        let labelled = all(&|pool| pool.labels(node));
-        if labelled.is_empty() { all(&|pool| pool.taints.iter().any(|taint| node.has_taint(taint))) } else { labelled }
+            && other.is_met_by(|key| self.node_selector.get(key).map(String::as_str))
     }
 
     /// Whether a pod with exactly the tolerations for `other` is let onto this pool's nodes too. Then

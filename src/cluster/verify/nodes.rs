@@ -82,7 +82,6 @@ fn judge(node: &Node, pools: &[Pool]) -> Option<Result<(), Check>> {
     let is_labelled = labelled.is_some();
     let untainted: Vec<_> =
         pool.taints.iter().filter(|taint| !has_taint(node, taint)).map(ToString::to_string).collect();
-    let labels: Vec<_> = pool.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
     Some(match (is_labelled, untainted.is_empty()) {
         (true, _) => Err(Check::failed(
             NODES,
@@ -98,9 +97,9 @@ fn judge(node: &Node, pools: &[Pool]) -> Option<Result<(), Check>> {
             format!(
                 "the node {name} has GPUs and the taints of the pool {}, and lacks its label {}: no GPU pod finds it",
                 pool.name,
-                labels.join(",")
+                pool.labels_text(",")
             ),
-            format!("kubectl label node {name} {}", labels.join(" ")),
+            format!("kubectl label node {name} {}", pool.labels_text(" ")),
         )),
         (false, false) => Err(Check::failed(
             NODES,
@@ -112,12 +111,12 @@ fn judge(node: &Node, pools: &[Pool]) -> Option<Result<(), Check>> {
                     .copied()
                     .collect::<Vec<_>>()
                     .join(", "),
-                labels.join(","),
+                pool.labels_text(","),
                 untainted.join(", ")
             ),
             format!(
                 "kubectl label node {name} {} && kubectl taint node {name} {}",
-                labels.join(" "),
+                pool.labels_text(" "),
                 untainted.join(" ")
             ),
         )),
@@ -126,7 +125,7 @@ fn judge(node: &Node, pools: &[Pool]) -> Option<Result<(), Check>> {
 
 fn has_labels(node: &Node, pool: &Pool) -> bool {
     let labels = node.metadata.labels.as_ref();
-    pool.node_selector.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    pool.is_met_by(|key| labels.and_then(|labels| labels.get(key)).map(String::as_str))
 }
 
 fn has_taint(node: &Node, wanted: &crate::policy::Taint) -> bool {

@@ -140,7 +140,7 @@ impl Lever<'_> {
     }
 
     pub(super) fn is_labelled_for(&self, pool: &Pool) -> bool {
-        pool.node_selector.iter().all(|(key, value)| self.label(key) == Some(value))
+        pool.is_met_by(|key| self.label(key))
     }
 
     /// The taints of a key, in whatever order they stand.

@@ -19,13 +19,10 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         // The exact toleration for an allowed pool with the same taints is no breach of this one, as far as the pod
         // goes to that one.
         let excuse = case.allowed.iter().find(|allowed| pool.is_open_to(&pools[*allowed]));
-        let goes = match excuse {
-            Some(_) => match goes(case, index) {
-                Some(goes) => Some(goes),
-                None => continue,
-            },
-            None => None,
-        };
+        let goes = excuse.and_then(|excuse| Some((excuse, goes(case, index)?)));
+        if excuse.is_some() && goes.is_none() {
+            continue;
+        }
         // Nobody can take out what is injected, nor what was there before: the author's own toleration is at
         // fault, the new one rather than the old.
         let passed = pool.taints.iter().enumerate();
@@ -35,12 +32,12 @@ pub(super) fn check(case: &Case<'_, '_>, found: &mut Vec<Violation>) {
         let Some((_, taint, Passing { field, .. })) = blamed else { continue };
         let outside = Outside { case, pool: index };
         let breach = format!("{field} passes the taint {taint} of pool {}", pool.name);
-        let (message, most, node) = match (goes, excuse) {
-            (Some(goes), Some(excuse)) => {
+        let (message, most, node) = match goes {
+            Some((excuse, goes)) => {
                 let message = format!("{breach}, {}", goes.told(case, index, excuse));
                 (message, goes.most(case), goes.unknown())
             }
-            _ => (format!("{breach}, {outside}"), Action::Deny, None),
+            None => (format!("{breach}, {outside}"), Action::Deny, None),
         };
         found.push(Violation {
             rule: Rule::TolerationOutsideAllowlist,
@@ -75,7 +72,7 @@ fn goes<'a>(case: &'a Case<'_, '_>, index: usize) -> Option<Goes<'a>> {
         let given = || given.iter().find(|(own, _)| *own == key).map(|(_, value)| *value);
         spec.selects(key).or_else(given)
     };
-    let selects = |pool: usize| pools[pool].node_selector.iter().all(|(key, value)| selected(key) == Some(value));
+    let selects = |pool: usize| pools[pool].is_met_by(selected);
     let is_kept = case.allowed.iter().any(selects);
     // Of a pod that is completed for a pool which it then contradicts `placement-conflict` speaks.
     if selects(index) && !is_kept && case.clear().is_none() {
@@ -89,7 +86,7 @@ fn goes<'a>(case: &'a Case<'_, '_>, index: usize) -> Option<Goes<'a>> {
     let node = spec.required_terms()?.iter().find_map(NodeSelectorTerm::node)?;
     match case.facts.node(node) {
         NodeFact::Known(known) => {
-            let own = Pool::of_node(pools, &known);
+            let own = case.policy.pools_of_node(&known);
             (own.contains(index) && own.and(case.allowed).is_empty()).then_some(Goes::Pinned { node, is_known: true })
         }
         NodeFact::Unknown => Some(Goes::Pinned { node, is_known: false }),
@@ -113,9 +110,8 @@ impl Goes<'_> {
     /// What is behind the taint, and what to do.
     fn told(&self, case: &Case<'_, '_>, closed: usize, open: usize) -> String {
         let Pool { name, namespaces, .. } = &case.policy.pools[closed];
-        let Pool { name: other, node_selector, .. } = &case.policy.pools[open];
+        let open = &case.policy.pools[open];
         let namespace = case.subject.namespace;
-        let labels: Vec<_> = node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let goes = match self {
             Self::BySelector => "and its nodeSelector names that pool".to_owned(),
             Self::Pinned { node, is_known: true } => format!("and its DaemonSet's controller puts it onto node {node}"),
@@ -127,9 +123,10 @@ impl Goes<'_> {
             Self::Everywhere => "and its pods will run on all nodes of it".to_owned(),
         };
         format!(
-            "{goes}: pool {name} is closed to namespace {namespace} (allowed: {namespaces}). Select the nodes of pool {other} \
+            "{goes}: pool {name} is closed to namespace {namespace} (allowed: {namespaces}). Select the nodes of pool {} \
              with nodeSelector {}.",
-            labels.join(","),
+            open.name,
+            open.labels_text(","),
         )
     }
 }

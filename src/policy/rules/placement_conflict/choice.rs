@@ -104,9 +104,8 @@ fn without_offer(case: &Case<'_, '_>, meant: usize, index: usize, named: &Named<
 fn two_selected(case: &Case<'_, '_>) -> Violation {
     let field = Field(case.object, "spec.nodeSelector").to_string();
     let labels = |index: usize| {
-        let Pool { name, node_selector, .. } = &case.policy.pools[index];
-        let labels: Vec<_> = node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        format!("pool {name} ({})", labels.join(","))
+        let pool = &case.policy.pools[index];
+        format!("pool {} ({})", pool.name, pool.labels_text(","))
     };
     let selected: Vec<_> = case.choice.torn.iter().map(labels).collect();
     Violation {
