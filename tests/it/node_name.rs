@@ -1,41 +1,14 @@
 //! Pods that somebody puts onto a node past the scheduler.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use gpufence::policy::{
-    Action, DAEMON_SET_CONTROLLER, Decision, Facts, Kind, LabelSelector, Node, NodeFact, Phase, Policy, Rule, SCHEDULER,
-};
+use gpufence::policy::{Action, DAEMON_SET_CONTROLLER, Decision, Kind, NodeFact, Phase, Policy, Rule, SCHEDULER};
 use serde_json::{Value, json};
 
-use crate::support::{Request, gpu_pod, pod, policy};
+use crate::support::{Nodes, Request, gpu_pod, node, pod, policy};
 
 /// The nodes of a cluster; of all others it is known that they are not there, or nothing.
-#[derive(Debug)]
-struct Nodes {
-    known: BTreeMap<&'static str, Arc<Node>>,
-    others: NodeFact,
-}
-
-impl Facts for Nodes {
-    fn namespace_meets(&self, _: &str, _: &LabelSelector) -> Option<bool> {
-        None
-    }
-
-    fn node(&self, name: &str) -> NodeFact {
-        self.known.get(name).map_or(self.others.clone(), |node| NodeFact::Known(Arc::clone(node)))
-    }
-
-    fn now(&self) -> i64 {
-        0
-    }
-}
-
 fn nodes(others: NodeFact) -> Nodes {
-    let node = |labels: &[(&str, &str)], taints: &[[&str; 3]]| {
-        let labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into()));
-        Arc::new(Node::new(labels, taints.iter().map(|taint| taint.map(Into::into))))
-    };
     let (label, taint) = (("accelerator", "nvidia"), ["dedicated", "gpu", "NoSchedule"]);
     Nodes {
         known: BTreeMap::from([

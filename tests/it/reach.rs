@@ -1,36 +1,11 @@
 //! Pools that share a taint and differ by label: where a pod goes, and who may bring it there.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use gpufence::policy::{
-    DAEMON_SET_CONTROLLER, Decision, Facts, Kind, LabelSelector, Node, NodeFact, Phase, Policy, Purpose,
-};
+use gpufence::policy::{DAEMON_SET_CONTROLLER, Decision, Kind, NodeFact, Phase, Policy, Purpose};
 use serde_json::{Value, json};
 
-use crate::support::{Request, gpu_pod, pod, policy};
-
-/// A node for each pool, and others of which nothing is known.
-#[derive(Debug)]
-struct Nodes(BTreeMap<&'static str, Arc<Node>>);
-
-impl Facts for Nodes {
-    fn namespace_meets(&self, _: &str, _: &LabelSelector) -> Option<bool> {
-        None
-    }
-
-    fn node(&self, name: &str) -> NodeFact {
-        match self.0.get(name) {
-            Some(node) => NodeFact::Known(Arc::clone(node)),
-            None if name == "gone" => NodeFact::Absent,
-            None => NodeFact::Unknown,
-        }
-    }
-
-    fn now(&self) -> i64 {
-        0
-    }
-}
+use crate::support::{Nodes, Request, gpu_pod, node, pod, policy};
 
 /// `ml` may use the A100s, `llm` both.
 fn fence() -> Policy {
@@ -53,16 +28,19 @@ pools:
     )
 }
 
+/// Decides where there is a node for each pool and one for none; what is known of `gone` is that it is not there.
 fn decide(namespace: &str, username: &str, phase: Phase, kind: Kind, object: &Value) -> Decision {
-    let node = |pool: &str| {
-        let taint = ["nvidia.com/gpu", "present", "NoSchedule"].map(Into::into);
-        Arc::new(Node::new([("accelerator".into(), pool.into())], [taint]))
-    };
-    let nodes = Nodes(BTreeMap::from([("a", node("a100")), ("h", node("h100")), ("other", Arc::default())]));
+    let gpu_node = |pool: &str| node(&[("accelerator", pool)], &[["nvidia.com/gpu", "present", "NoSchedule"]]);
+    let known = BTreeMap::from([
+        ("a", gpu_node("a100")),
+        ("h", gpu_node("h100")),
+        ("other", node(&[], &[])),
+        ("gone", NodeFact::Absent),
+    ]);
     let object = object.to_string();
     let object = kind.read(&object).unwrap();
     let request = Request { namespace, username, groups: &[], object: &object, old: None };
-    request.decide_with(&fence(), phase, &nodes)
+    request.decide_with(&fence(), phase, &Nodes { known, others: NodeFact::Unknown })
 }
 
 fn told(decision: &Decision) -> Vec<String> {

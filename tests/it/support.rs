@@ -1,9 +1,14 @@
 //! What several topics share: the contracts of the cases, and the cases as data.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gpufence::contract::Contract;
-use gpufence::policy::{Decision, Facts, NoFacts, Operation, Phase, Policy, Requester, Subject, Text, Workload};
+use gpufence::policy::{
+    Decision, Facts, LabelSelector, NoFacts, Node, NodeFact, Operation, Phase, Policy, Requester, Subject, Text,
+    Workload,
+};
 use serde_json::{Value, json};
 
 /// A file under `tests/cases`.
@@ -112,4 +117,31 @@ impl Request<'_> {
         };
         policy.decide(&subject, facts)
     }
+}
+
+/// Some nodes of a cluster, and what is known of all others.
+#[derive(Debug)]
+pub struct Nodes {
+    pub known: BTreeMap<&'static str, NodeFact>,
+    pub others: NodeFact,
+}
+
+impl Facts for Nodes {
+    fn namespace_meets(&self, _: &str, _: &LabelSelector) -> Option<bool> {
+        None
+    }
+
+    fn node(&self, name: &str) -> NodeFact {
+        self.known.get(name).unwrap_or(&self.others).clone()
+    }
+
+    fn now(&self) -> i64 {
+        0
+    }
+}
+
+/// A node with these labels, and these taints by key, value and effect.
+pub fn node(labels: &[(&str, &str)], taints: &[[&str; 3]]) -> NodeFact {
+    let labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+    NodeFact::Known(Arc::new(Node::new(labels, taints.iter().map(|taint| taint.map(Into::into)))))
 }
