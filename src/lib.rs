@@ -33,6 +33,7 @@
 //! | [`review`] | the form of an AdmissionReview, bytes to bytes |
 //! | [`manifest`] | every object of an installation, rendered from the contract; pure |
 //! | [`server`] | HTTPS and the plain listener: limits, deadlines, certificates, drain |
+//! | [`audit`] | what already runs: a snapshot in, findings out; pure |
 //! | [`certificate`] | our own CA: its leaves, its rotation, what an API server makes of a chain; pure |
 //! | [`cluster`] | everything that is said to an API server: watches, registrations, dry runs |
 //! | [`lifecycle`] | readiness, shutdown, background tasks |
@@ -57,6 +58,8 @@ pub mod manifest;
 pub mod policy;
 pub mod review;
 
+#[cfg(feature = "server")]
+pub mod audit;
 #[cfg(feature = "server")]
 pub mod certificate;
 #[cfg(feature = "server")]

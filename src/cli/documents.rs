@@ -1,6 +1,6 @@
 //! Objects out of files: YAML or JSON, several documents, Lists, AdmissionReviews.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
@@ -51,6 +51,50 @@ pub(super) fn read(files: &[PathBuf]) -> Input {
         }
     }
     input
+}
+
+/// Calls for the JSON of each file, with the file's name, without holding a large file in memory; YAML becomes JSON
+/// first. Returns what cannot be used.
+pub(super) fn each(files: &[PathBuf], mut take: impl FnMut(&str, &mut dyn Read)) -> Vec<String> {
+    let mut faults = Vec::new();
+    for file in files {
+        if file.as_os_str() == "-" {
+            if let Err(error) = take_one("standard input", std::io::stdin().lock(), &mut take) {
+                faults.push(format!("{error:#}"));
+            }
+            continue;
+        }
+        let mut manifests = Vec::new();
+        if let Err(error) = manifests_below(file, &mut manifests) {
+            faults.push(format!("{error:#}"));
+        }
+        for file in manifests {
+            let name = file.display().to_string();
+            let opened = std::fs::File::open(&file).with_context(|| format!("cannot read {name}"));
+            if let Err(error) = opened.and_then(|opened| take_one(&name, opened, &mut take)) {
+                faults.push(format!("{error:#}"));
+            }
+        }
+    }
+    faults
+}
+
+fn take_one(name: &str, reader: impl Read, take: &mut impl FnMut(&str, &mut dyn Read)) -> anyhow::Result<()> {
+    let mut reader = BufReader::new(reader);
+    let read = || format!("cannot read {name}");
+    let start = reader.fill_buf().with_context(read)?;
+    let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
+    if matches!(first, Some(b'{' | b'[')) {
+        take(name, &mut reader);
+        return Ok(());
+    }
+    let mut text = String::new();
+    reader.read_to_string(&mut text).with_context(read)?;
+    let documents = documents(&text).with_context(|| format!("{name} is neither YAML nor JSON"))?;
+    for document in documents {
+        take(name, &mut document.to_string().as_bytes());
+    }
+    Ok(())
 }
 
 impl Input {

@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand, one meaning for each exit code.
 
 mod arm;
+mod audit;
 mod config;
 mod contract_file;
 mod controller;
@@ -47,6 +48,7 @@ pub struct Cli {
 enum Command {
     Serve(serve::Serve),
     Review(review::Review),
+    Audit(audit::Audit),
     Config(config::Config),
     Manifests(manifests::Manifests),
     Verify(verify::Verify),
@@ -96,6 +98,7 @@ pub fn run() -> ExitCode {
     let outcome = match command {
         Command::Serve(serve) => serve.run(config.as_deref()),
         Command::Review(review) => review.run(config.as_deref()),
+        Command::Audit(audit) => audit.run(config.as_deref()),
         Command::Config(command) => command.run(config.as_deref()),
         Command::Manifests(command) => command.run(config.as_deref()),
         Command::Verify(command) => command.run(config.as_deref()),

@@ -131,6 +131,24 @@ impl Rule {
         }
     }
 
+    /// What it catches, in half a sentence.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::TolerationOutsideAllowlist => {
+                "a toleration that passes a pool's taints, in a namespace that may not use it"
+            }
+            Self::GpuRequestOutsideAllowlist => "a GPU request in a namespace that may not use the pool",
+            Self::NodeNameBypass => "a pod put past the scheduler onto a pool's node",
+            Self::NotUnderstood => "a field of a form that is not known, on which access to a pool depends",
+            Self::LeverChange => "a change to what the fence stands on",
+            Self::BroadToleration => "a toleration wider than the exact one",
+            Self::TolerationWithoutGpuRequest => "a pod that passes the taints and requests no GPU",
+            Self::PlacementConflict => "a GPU pod that can never run on the pool's nodes",
+            Self::PlacementMissing => "a GPU pod without the exact toleration and the nodeSelector",
+        }
+    }
+
     /// What the rule does where the contract does not say.
     #[must_use]
     pub fn default_action(self) -> Action {

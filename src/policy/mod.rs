@@ -187,6 +187,13 @@ impl Policy {
         decision
     }
 
+    /// The pools of which a pod, or each pod made from a template, requests GPUs, by whatever counts as a request.
+    #[must_use]
+    pub fn requested_pools(&self, subject: &Subject<'_>, facts: &dyn Facts) -> PoolSet {
+        let candidates = Case::new(self, subject, subject.object, facts).candidates();
+        (0..self.pools.len()).filter(|index| candidates.iter().any(|pools| pools.contains(*index))).collect()
+    }
+
     fn decide_injection(&self, case: &Case<'_, '_>, facts: &dyn Facts, decision: &mut Decision) {
         let (Operation::Create, Kind::Pod) = (case.subject.operation, case.object.kind) else { return };
         if case.asked == Asked::Nothing {

@@ -30,7 +30,8 @@ impl Placed<'_> {
 impl Policy {
     /// The pools of a node: those whose labels it carries, and where there is none those of which it carries a
     /// taint.
-    pub(super) fn pools_of_node(&self, node: &Node) -> PoolSet {
+    #[must_use]
+    pub fn pools_of_node(&self, node: &Node) -> PoolSet {
         let labelled = self.pools_where(|pool| pool.is_met_by(|key| node.label(key)));
         if !labelled.is_empty() {
             return labelled;

@@ -62,12 +62,14 @@ impl Pool {
     }
 
     /// Whether all of the pool's labels are there, with their values, in what gives a label's value by its key.
-    pub(crate) fn is_met_by<'v>(&self, value: impl Fn(&str) -> Option<&'v str>) -> bool {
+    #[must_use]
+    pub fn is_met_by<'v>(&self, value: impl Fn(&str) -> Option<&'v str>) -> bool {
         self.node_selector.iter().all(|(key, own)| value(key) == Some(own))
     }
 
     /// The labels of the pool's nodes as `kubectl label` and `--selector` take them, with this between two.
-    pub(crate) fn labels_text(&self, separator: &str) -> String {
+    #[must_use]
+    pub fn labels_text(&self, separator: &str) -> String {
         let labels: Vec<_> = self.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
         labels.join(separator)
     }

@@ -13,6 +13,9 @@ pub struct Quantity {
     ceiling: Option<i64>,
 }
 
+/// How many places a decimal exponent moves for thousandths.
+const MILLI: i32 = 3;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sign {
     Negative,
@@ -57,6 +60,24 @@ impl Quantity {
         Ok(Self { sign, ceiling })
     }
 
+    /// The value in thousandths, rounded away from zero, as the scheduler counts CPU; an `i64` that cannot hold it is at
+    /// its limit. Below zero counts as zero: nothing can be requested that is not there.
+    ///
+    /// # Errors
+    /// As [`Quantity::parse`].
+    pub fn milli(text: &str) -> Result<i64, NotAQuantity> {
+        let number = Number::scan(text)?;
+        let scale = Scale::of(number.suffix).ok_or(NotAQuantity)?;
+        if number.is_zero() || number.negative {
+            return Ok(0);
+        }
+        let magnitude = match scale {
+            Scale::Decimal(exponent) => number.ceiling_decimal(exponent.saturating_add(MILLI)),
+            Scale::Binary(exponent) => Some(number.ceiling_binary(exponent) * 1_000),
+        };
+        Ok(magnitude.and_then(|magnitude| i64::try_from(magnitude).ok()).unwrap_or(i64::MAX))
+    }
+
     /// Parses the JSON text of a quantity: a string, a number or null, which is zero.
     ///
     /// Like apimachinery's decoder it looks between the quotes and does not resolve escapes.
@@ -67,8 +88,15 @@ impl Quantity {
         if raw == "null" {
             return Ok(Self::ZERO);
         }
-        let text = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(raw);
-        Self::parse(text.trim())
+        Self::parse(text_of(raw))
+    }
+
+    /// As [`Quantity::milli`], of the JSON text of a quantity.
+    ///
+    /// # Errors
+    /// As [`Quantity::from_json`].
+    pub fn milli_from_json(raw: &str) -> Result<i64, NotAQuantity> {
+        if raw == "null" { Ok(0) } else { Self::milli(text_of(raw)) }
     }
 
     /// Whether the quantity is zero, however it is spelled.
@@ -95,6 +123,11 @@ impl Quantity {
     pub fn ceiling(self) -> Option<i64> {
         self.ceiling
     }
+}
+
+/// What stands between the quotes, if there are any.
+fn text_of(raw: &str) -> &str {
+    raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(raw).trim()
 }
 
 /// The parts of a quantity's text.

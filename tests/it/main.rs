@@ -7,6 +7,8 @@
 mod alerts;
 /// Who may import whom, and how long a file may be.
 mod architecture;
+/// What is found in a cluster that runs already.
+mod audit;
 /// What each mode does, and what it tells in the answer, the log and the metrics.
 mod audit_mode;
 /// Requests that no API server sends.

@@ -1,0 +1,36 @@
+//! What already runs: a snapshot of a cluster in, findings out. It reads only, and asks nobody: the same snapshot, the
+//! same contract and the same time give the same audit.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`snapshot`] | what a cluster holds, from objects in any order |
+//! | `view` | the snapshot beside the contract: pools of nodes, pods of nodes, what admission would say |
+//! | `nodes` | labels, taints, GPUs and groups of nodes |
+//! | `occupants` | who is on a GPU node, how that came in, and what it takes |
+//! | `templates` | what will make pods that break the contract; allowlists and exemptions that lead nowhere |
+//! | `coverage` | which DaemonSets reach the GPU nodes |
+//! | `pending` | why a pod finds no node |
+//! | `finding` | the catalogue of checks, and what one found |
+//! | `outcome` | all that an audit says, in the form of its JSON |
+
+mod finding;
+mod outcome;
+pub mod snapshot;
+mod view;
+
+pub use finding::{Check, Finding, Severity};
+pub use outcome::*;
+pub use snapshot::{ObjectRef, Resource, Snapshot};
+
+use crate::policy::Policy;
+use view::View;
+
+/// Audits a cluster: `now` in seconds since 1970.
+#[must_use]
+pub fn audit(policy: &Policy, snapshot: &Snapshot, source: &str, now: i64) -> Audit {
+    let policy = policy.clone().judging_templates();
+    let view = View::new(&policy, snapshot, now);
+    let mut audit = Audit::of(&view, source, now);
+    audit.conclude();
+    audit
+}

@@ -1,0 +1,563 @@
+//! How a snapshot is made from objects.
+
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::{Amounts, Budget, Event, Namespace, Node, ObjectRef, Phase, Pod, Qos, Resource, Snapshot, Taint, Workload};
+use super::{read, stream};
+use crate::policy::{self, Kind, LabelOperator, LabelRequirement, LabelSelector, MIRROR_ANNOTATION, Policy, RawMap};
+
+/// How many faults are kept in words; the others are counted.
+const FAULTS: usize = 100;
+
+/// An annotation that no rule reads and that holds the whole object again.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Makes a snapshot from objects, given one after the other.
+#[derive(Debug)]
+pub struct Builder<'p> {
+    policy: &'p Policy,
+    snapshot: Snapshot,
+    texts: HashSet<Arc<str>>,
+    more_faults: usize,
+    saw_events: bool,
+}
+
+impl<'p> Builder<'p> {
+    /// Nothing is known yet. The policy says which custom resources hold pods.
+    #[must_use]
+    pub fn new(policy: &'p Policy) -> Self {
+        Self { policy, snapshot: Snapshot::default(), texts: HashSet::new(), more_faults: 0, saw_events: false }
+    }
+
+    /// All objects of the kind are given.
+    pub fn completes(&mut self, resource: Resource) {
+        self.snapshot.complete.insert(resource);
+    }
+
+    /// Takes for complete what the dump of a cluster leaves no doubt about: the kinds of which there was an object that
+    /// has a status, and the namespaces where those are among them that every cluster has.
+    pub fn completes_as_dumped(&mut self) {
+        let snapshot = &mut self.snapshot;
+        if !snapshot.nodes.is_empty() {
+            snapshot.complete.insert(Resource::Nodes);
+        }
+        if snapshot.pods.iter().any(|pod| pod.is_stored) {
+            snapshot.complete.insert(Resource::Pods);
+        }
+        if ["default", "kube-system"].iter().all(|name| snapshot.namespaces.contains_key(*name)) {
+            snapshot.complete.insert(Resource::Namespaces);
+        }
+        if !snapshot.workloads.is_empty() {
+            snapshot.complete.insert(Resource::Workloads);
+        }
+        if !snapshot.budgets.is_empty() {
+            snapshot.complete.insert(Resource::PodDisruptionBudgets);
+        }
+        if self.saw_events {
+            snapshot.complete.insert(Resource::Events);
+        }
+    }
+
+    /// Notes something that could not be read.
+    pub fn fault(&mut self, fault: String) {
+        if self.snapshot.faults.len() < FAULTS {
+            self.snapshot.faults.push(fault);
+        } else {
+            self.more_faults += 1;
+        }
+    }
+
+    /// Takes an object. What cannot be read of it becomes a fault. `source` says where it is from, for that; the
+    /// apiVersion and kind count where the object itself, an item of a typed list, says none.
+    pub fn take(&mut self, source: &str, api_version: &str, kind: &str, json: &str) {
+        let header = match serde_json::from_str::<read::Header<'_>>(json) {
+            Ok(header) => header,
+            Err(error) => return self.fault(format!("{source} cannot be read: {error}")),
+        };
+        let given =
+            |own: policy::Text<'_>, listed: &str| if own.is_empty() { listed.to_owned() } else { own.to_string() };
+        let (api_version, kind) = (given(header.api_version, api_version), given(header.kind, kind));
+        if api_version.is_empty() || kind.is_empty() {
+            return self.fault(format!("{source} is not a Kubernetes object: it has no apiVersion and kind"));
+        }
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let taken = match (group, kind.as_str()) {
+            ("", "Node") => self.node(json),
+            ("", "Pod") => self.pod(json),
+            ("", "Namespace") => self.namespace(json),
+            ("policy", "PodDisruptionBudget") => self.budget(json),
+            ("" | "events.k8s.io", "Event") => self.event(json),
+            (_, list) if list.ends_with("List") && header.items.is_some() => {
+                let items: Vec<&RawValue> =
+                    header.items.and_then(|items| serde_json::from_str(items.get()).ok()).unwrap_or_default();
+                let item = list.strip_suffix("List").unwrap_or_default();
+                for (index, json) in items.iter().enumerate() {
+                    self.take(&format!("{source}#{}", index + 1), &api_version, item, json.get());
+                }
+                Ok(())
+            }
+            _ => self.workload(&api_version, group, &kind, json),
+        };
+        if let Err(error) = taken {
+            self.fault(format!("{source}: the {kind} cannot be read: {error}"));
+        }
+    }
+
+    /// Takes all objects of a JSON text, however large: a list is read an object at a time.
+    pub fn take_all(&mut self, source: &str, reader: impl std::io::Read) {
+        let outcome = stream(reader, |index, api_version, kind, json| {
+            self.take(&format!("{source}#{}", index + 1), api_version, kind, json);
+        });
+        if let Err(error) = outcome {
+            self.fault(format!("{source}: {error}"));
+        }
+    }
+
+    /// The snapshot, in order.
+    #[must_use]
+    pub fn finish(mut self) -> Snapshot {
+        let snapshot = &mut self.snapshot;
+        snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        snapshot.nodes.dedup_by(|later, kept| later.name == kept.name);
+        snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        snapshot.pods.dedup_by(|later, kept| later.namespace == kept.namespace && later.name == kept.name);
+        snapshot.workloads.sort_by(|a, b| a.object.cmp(&b.object));
+        snapshot.workloads.dedup_by(|later, kept| later.object == kept.object);
+        snapshot.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        if self.more_faults > 0 {
+            snapshot.faults.push(format!("{} more objects that cannot be read", self.more_faults));
+        }
+        self.snapshot
+    }
+
+    fn share(&mut self, text: &str) -> Arc<str> {
+        share(&mut self.texts, text)
+    }
+
+    fn node(&mut self, json: &str) -> Result<(), String> {
+        let node: read::Node<'_> = parse(json)?;
+        let labels: BTreeMap<_, _> = map_of(node.metadata.labels)
+            .iter()
+            .map(|(key, value)| (share(&mut self.texts, key), share(&mut self.texts, value)))
+            .collect();
+        let taint = |taint: &read::Taint<'_>| {
+            let mut text = |text: &str| share(&mut self.texts, text);
+            Taint { key: text(&taint.key), value: text(&taint.value), effect: text(&taint.effect) }
+        };
+        let taints: Vec<_> = node.spec.taints.iter().map(taint).collect();
+        let ready = node.status.conditions.iter().find(|condition| &*condition.kind == "Ready");
+        let fact = policy::Node::new(
+            labels.iter().map(|(key, value)| (Arc::clone(key), Arc::clone(value))),
+            taints.iter().map(|Taint { key, value, effect }| [key, value, effect].map(Arc::clone)),
+        );
+        let capacity = self.amounts(&node.status.capacity)?;
+        let allocatable = self.amounts(&node.status.allocatable)?;
+        let name = self.share(&node.metadata.name);
+        self.snapshot.nodes.push(Node {
+            name,
+            labels,
+            taints,
+            unschedulable: node.spec.unschedulable.unwrap_or_default(),
+            ready: ready.map(|condition| &*condition.status == "True"),
+            capacity,
+            allocatable,
+            fact: Arc::new(fact),
+        });
+        Ok(())
+    }
+
+    fn pod(&mut self, json: &str) -> Result<(), String> {
+        let pod: read::Pod<'_> = parse(json)?;
+        let read::Pod { metadata, spec, status } = &pod;
+        let is_stored = !metadata.uid.is_empty() || !metadata.created.is_empty() || !status.phase.is_empty();
+        let wrote_node = metadata.managed_fields.iter().any(|managed| {
+            managed.subresource.is_empty()
+                && managed.fields.is_some_and(|fields| fields.get().contains("\"f:nodeName\""))
+        });
+        let mut requests = self.requests(spec)?;
+        requests.pods = 1;
+        let scheduled = status.conditions.iter().find(|condition| &*condition.kind == "PodScheduled");
+        let unscheduled = scheduled.filter(|condition| &*condition.status == "False");
+        let kept = Pod {
+            namespace: self.share(namespace_or_default(&metadata.namespace)),
+            name: self.name(metadata).into(),
+            node: Some(&*spec.node_name).filter(|node| !node.is_empty()).map(|node| self.share(node)),
+            names_node: wrote_node || !is_stored,
+            is_stored,
+            phase: match &*status.phase {
+                "Running" => Phase::Running,
+                "Succeeded" => Phase::Succeeded,
+                "Failed" => Phase::Failed,
+                "Unknown" => Phase::Unknown,
+                _ => Phase::Pending,
+            },
+            created: seconds(&metadata.created),
+            deleting: !metadata.deleted.is_empty(),
+            controller: self.controller(metadata)?,
+            priority_class: self.share(&spec.priority_class_name),
+            priority: spec.priority.unwrap_or_default(),
+            qos: match &*status.qos_class {
+                "Guaranteed" => Qos::Guaranteed,
+                "Burstable" => Qos::Burstable,
+                "BestEffort" => Qos::BestEffort,
+                _ => qos(spec),
+            },
+            requests,
+            is_mirror: metadata.annotations.contains(MIRROR_ANNOTATION),
+            is_gated: !spec.scheduling_gates.is_empty(),
+            unscheduled: unscheduled.map(|condition| self.share(&condition.message)),
+            metadata: metadata_json(metadata).into(),
+            spec: self.share(&spec_json(spec)),
+        };
+        self.snapshot.pods.push(kept);
+        Ok(())
+    }
+
+    fn namespace(&mut self, json: &str) -> Result<(), String> {
+        let namespace: read::Namespace<'_> = parse(json)?;
+        let labels = map_of(namespace.metadata.labels);
+        let name = self.share(&namespace.metadata.name);
+        let terminating = &*namespace.status.phase == "Terminating";
+        self.snapshot.namespaces.insert(name, Namespace { labels, terminating });
+        Ok(())
+    }
+
+    fn budget(&mut self, json: &str) -> Result<(), String> {
+        let budget: read::Budget<'_> = parse(json)?;
+        let selector = match &budget.spec.selector {
+            Some(selector) => Some(label_selector(selector)?),
+            None => None,
+        };
+        let kept = Budget {
+            namespace: self.share(namespace_or_default(&budget.metadata.namespace)),
+            name: (&*budget.metadata.name).into(),
+            selector,
+            disruptions_allowed: budget.status.and_then(|status| status.disruptions_allowed),
+        };
+        self.snapshot.budgets.push(kept);
+        Ok(())
+    }
+
+    fn event(&mut self, json: &str) -> Result<(), String> {
+        self.saw_events = true;
+        let event: read::Event<'_> = parse(json)?;
+        let involved = if event.involved.kind.is_empty() { &event.regarding } else { &event.involved };
+        if &*event.reason != "FailedScheduling" || &*involved.kind != "Pod" {
+            return Ok(());
+        }
+        let message = if event.message.is_empty() { &event.note } else { &event.message };
+        let times = [&event.last, &event.series.last, &event.time, &event.metadata.created];
+        let at = times.into_iter().filter_map(|time| seconds(time)).max().unwrap_or_default();
+        let kept = Event { at, message: self.share(message) };
+        let pod = (self.share(&involved.namespace), self.share(&involved.name));
+        match self.snapshot.unscheduled.entry(pod) {
+            Entry::Occupied(mut entry) if entry.get().at <= at => drop(entry.insert(kept)),
+            Entry::Occupied(_) => {}
+            Entry::Vacant(entry) => drop(entry.insert(kept)),
+        }
+        Ok(())
+    }
+
+    fn workload(&mut self, api_version: &str, group: &str, name: &str, json: &str) -> Result<(), String> {
+        let kind = match Kind::of(group, name) {
+            None if self.policy.custom_resource(group, name).is_some() => Kind::Custom,
+            Some(kind) => kind,
+            None => {
+                *self.snapshot.passed_over.entry((api_version.to_owned(), name.to_owned())).or_default() += 1;
+                // Its owner, at least, may stand between a pod and who is to be asked about it.
+                if let Ok(read::Anything { metadata }) = parse(json) {
+                    let object = self.object(api_version, name, &metadata);
+                    self.link(&object, &metadata)?;
+                }
+                return Ok(());
+            }
+        };
+        let workload: read::Workload<'_> = parse(json)?;
+        let metadata = &workload.metadata;
+        let object = self.object(api_version, name, metadata);
+        let controller = self.link(&object, metadata)?;
+        // What something else keeps follows that: a Deployment's ReplicaSets, most of them old, a CronJob's Jobs.
+        let is_kept = controller.as_ref().is_some_and(|owner| {
+            Kind::of(owner.group(), &owner.kind).is_some()
+                || self.policy.custom_resource(owner.group(), &owner.kind).is_some()
+        });
+        if is_kept {
+            return Ok(());
+        }
+        let spec: read::WorkloadSpec = parse_or_default(workload.spec);
+        let json = if kind == Kind::Custom { json.to_owned() } else { workload_json(api_version, name, &workload) };
+        self.snapshot.workloads.push(Workload {
+            object,
+            kind,
+            controller,
+            replicas: spec.replicas,
+            desired: workload.status.and_then(|status| status.desired_number_scheduled),
+            json: json.into(),
+        });
+        Ok(())
+    }
+
+    fn object(&mut self, api_version: &str, kind: &str, metadata: &read::Metadata<'_>) -> ObjectRef {
+        ObjectRef {
+            api_version: self.share(api_version),
+            kind: self.share(kind),
+            namespace: self.share(&metadata.namespace),
+            name: self.name(metadata).into(),
+        }
+    }
+
+    /// Remembers who controls an object.
+    fn link(&mut self, object: &ObjectRef, metadata: &read::Metadata<'_>) -> Result<Option<ObjectRef>, String> {
+        let controller = self.controller(metadata)?;
+        if let Some(controller) = &controller {
+            self.snapshot.controllers.insert(object.clone(), controller.clone());
+        }
+        Ok(controller)
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as its neighbours")]
+    fn name<'a>(&self, metadata: &'a read::Metadata<'_>) -> Cow<'a, str> {
+        if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
+            return format!("{}*", metadata.generate_name).into();
+        }
+        (&*metadata.name).into()
+    }
+
+    fn controller(&mut self, metadata: &read::Metadata<'_>) -> Result<Option<ObjectRef>, String> {
+        let Some(owners) = metadata.owners else { return Ok(None) };
+        let owners: policy::List<read::Owner<'_>> = parse(owners.get())?;
+        Ok(owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| ObjectRef {
+            api_version: self.share(&owner.api_version),
+            kind: self.share(&owner.kind),
+            namespace: self.share(namespace_or_default(&metadata.namespace)),
+            name: self.share(&owner.name),
+        }))
+    }
+
+    /// What the scheduler counts for a pod: its containers and sidecars together, or what its init containers need
+    /// one after the other where that is more; what is set for the pod as a whole instead; and its overhead. As
+    /// `PodRequests` in `k8s.io/component-helpers/resource` adds it up.
+    fn requests(&mut self, spec: &read::PodSpec<'_>) -> Result<Amounts, String> {
+        let mut running = Amounts::default();
+        for container in spec.containers.iter() {
+            running += &self.container(&container.resources)?;
+        }
+        let mut sidecars = Amounts::default();
+        let mut starting = Amounts::default();
+        for container in spec.init_containers.iter() {
+            let own = self.container(&container.resources)?;
+            if &*container.restart_policy == "Always" {
+                sidecars += &own;
+                starting = starting.max(&sidecars);
+            } else {
+                let mut together = sidecars.clone();
+                together += &own;
+                starting = starting.max(&together);
+            }
+        }
+        running += &sidecars;
+        let pod = self.container(&spec.resources)?;
+        let mut requests = running.max(&starting).overridden_by(&pod);
+        requests += &self.amounts(&spec.overhead)?;
+        Ok(requests)
+    }
+
+    /// The requests, and the limits of what is not requested: the API server writes them down so.
+    fn container(&mut self, resources: &read::Resources<'_>) -> Result<Amounts, String> {
+        let read::Resources { requests, limits } = resources;
+        let unrequested = limits.0.iter().filter(|(name, _)| !requests.contains(name));
+        let all = requests.0.iter().chain(unrequested).map(|(name, json)| ((&**name).into(), *json)).collect();
+        self.amounts(&RawMap(all))
+    }
+
+    fn amounts(&mut self, quantities: &RawMap<'_>) -> Result<Amounts, String> {
+        Amounts::read(quantities, |name| share(&mut self.texts, name))
+            .map_err(|(resource, error)| format!("the amount of {} is {error}", policy::visible(&resource)))
+    }
+}
+
+/// Each text once: a cluster's objects say the same things over and over.
+fn share(texts: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
+    if let Some(known) = texts.get(text) {
+        return Arc::clone(known);
+    }
+    let text: Arc<str> = text.into();
+    texts.insert(Arc::clone(&text));
+    text
+}
+
+fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|error| policy::without_position(&error))
+}
+
+fn parse_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
+    json.and_then(|json| serde_json::from_str(json.get()).ok()).unwrap_or_default()
+}
+
+fn namespace_or_default<'a>(namespace: &'a str) -> &'a str {
+    if namespace.is_empty() { "default" } else { namespace }
+}
+
+fn map_of(json: Option<&RawValue>) -> BTreeMap<String, String> {
+    parse_or_default::<policy::StringMap<'_>>(json)
+        .0
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
+}
+
+fn seconds(time: &str) -> Option<i64> {
+    OffsetDateTime::parse(time, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
+}
+
+fn label_selector(selector: &read::Selector<'_>) -> Result<LabelSelector, String> {
+    let match_labels =
+        selector.match_labels.0.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let requirement = |expression: &read::Expression<'_>| {
+        let values = || expression.values.iter().map(ToString::to_string).collect();
+        let operator = match &*expression.operator {
+            "In" => LabelOperator::In(values()),
+            "NotIn" => LabelOperator::NotIn(values()),
+            "Exists" => LabelOperator::Exists,
+            "DoesNotExist" => LabelOperator::DoesNotExist,
+            other => return Err(format!("the operator of a label selector is {}", policy::visible(other))),
+        };
+        Ok(LabelRequirement { key: expression.key.to_string(), operator })
+    };
+    let match_expressions = selector.match_expressions.iter().map(requirement).collect::<Result<_, _>>()?;
+    Ok(LabelSelector { match_labels, match_expressions })
+}
+
+/// The class that the kubelet would give the pod: `GetPodQOS` of upstream, of what a manifest holds.
+fn qos(spec: &read::PodSpec<'_>) -> Qos {
+    let all = || spec.containers.iter().chain(spec.init_containers.iter()).map(|container| &container.resources);
+    let is_set = |map: &RawMap<'_>, name: &str| map.0.iter().any(|(own, _)| &**own == name);
+    let natives = ["cpu", "memory"];
+    if !all().any(|own| natives.iter().any(|name| is_set(&own.requests, name) || is_set(&own.limits, name))) {
+        return Qos::BestEffort;
+    }
+    let value = |map: &RawMap<'_>, name: &str| {
+        let (_, json) = map.0.iter().find(|(own, _)| &**own == name)?;
+        policy::Quantity::milli_from_json(json.get()).ok()
+    };
+    let guaranteed = all().all(|own| {
+        natives.iter().all(|name| {
+            let limit = value(&own.limits, name);
+            limit.is_some() && value(&own.requests, name).is_none_or(|request| Some(request) == limit)
+        })
+    });
+    if guaranteed { Qos::Guaranteed } else { Qos::Burstable }
+}
+
+/// What rules read of an object's metadata.
+fn metadata_json(metadata: &read::Metadata<'_>) -> String {
+    let mut json = format!("{{\"name\":{}", Value::from(&*metadata.name));
+    for (key, value) in [("generateName", &metadata.generate_name), ("namespace", &metadata.namespace)] {
+        if !value.is_empty() {
+            let _ = write!(json, ",\"{key}\":{}", Value::from(&**value));
+        }
+    }
+    for (key, raw) in [("labels", metadata.labels), ("ownerReferences", metadata.owners)] {
+        if let Some(raw) = raw {
+            let _ = write!(json, ",\"{key}\":{}", compact(raw.get()));
+        }
+    }
+    let mut separator = ",\"annotations\":{";
+    for (key, raw) in metadata.annotations.0.iter().filter(|(key, _)| &**key != LAST_APPLIED) {
+        let _ = write!(json, "{separator}{}:{}", Value::from(&**key), raw.get());
+        separator = ",";
+    }
+    json.push_str(if separator == "," { "}}" } else { "}" });
+    json
+}
+
+/// What rules read of a pod's spec but the node's name, without braces.
+fn spec_json(spec: &read::PodSpec<'_>) -> String {
+    let mut fields = Vec::new();
+    for (key, raw) in [
+        ("tolerations", spec.tolerations),
+        ("nodeSelector", spec.node_selector),
+        ("affinity", spec.affinity),
+        ("preemptionPolicy", spec.preemption_policy),
+        ("resourceClaims", spec.resource_claims),
+    ] {
+        fields.extend(raw.map(|raw| format!("\"{key}\":{}", compact(raw.get()))));
+    }
+    if !spec.priority_class_name.is_empty() {
+        fields.push(format!("\"priorityClassName\":{}", Value::from(&*spec.priority_class_name)));
+    }
+    fields.extend(spec.priority.map(|priority| format!("\"priority\":{priority}")));
+    for (key, containers) in [("containers", &spec.containers), ("initContainers", &spec.init_containers)] {
+        if containers.iter().any(|container| has_extended(&container.resources)) {
+            let containers: Vec<_> = containers.iter().map(|container| resources_json(&container.resources)).collect();
+            fields.push(format!("\"{key}\":[{}]", containers.join(",")));
+        }
+    }
+    fields.join(",")
+}
+
+fn has_extended(resources: &read::Resources<'_>) -> bool {
+    resources.requests.0.iter().chain(&resources.limits.0).any(|(name, _)| name.contains('/'))
+}
+
+fn resources_json(resources: &read::Resources<'_>) -> String {
+    let map = |map: &RawMap<'_>| {
+        let entries: Vec<_> =
+            map.0.iter().map(|(name, raw)| format!("{}:{}", Value::from(&**name), raw.get())).collect();
+        entries.join(",")
+    };
+    format!(
+        "{{\"resources\":{{\"requests\":{{{}}},\"limits\":{{{}}}}}}}",
+        map(&resources.requests),
+        map(&resources.limits)
+    )
+}
+
+fn workload_json(api_version: &str, kind: &str, workload: &read::Workload<'_>) -> String {
+    let mut json = format!(
+        "{{\"apiVersion\":{},\"kind\":{},\"metadata\":{}",
+        Value::from(api_version),
+        Value::from(kind),
+        metadata_json(&workload.metadata)
+    );
+    for (key, raw) in [("spec", workload.spec), ("template", workload.template)] {
+        if let Some(raw) = raw {
+            let _ = write!(json, ",\"{key}\":{}", compact(raw.get()));
+        }
+    }
+    json.push('}');
+    json
+}
+
+/// The same JSON without the space between its tokens, of which kubectl writes more than of all else.
+fn compact(json: &str) -> String {
+    let mut compact = String::with_capacity(json.len());
+    let mut rest = json;
+    // Outside of strings space means nothing; a string ends at the first quote that no backslash stands before.
+    while let Some(quote) = rest.find('"') {
+        compact.extend(rest[..quote].split_ascii_whitespace());
+        let string = &rest[quote + 1..];
+        let mut escaped = false;
+        let end = string.bytes().position(|byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        let end = end.map_or(string.len(), |end| end + 1);
+        compact.push('"');
+        compact.push_str(&string[..end]);
+        rest = &string[end..];
+    }
+    compact.extend(rest.split_ascii_whitespace());
+    compact
+}

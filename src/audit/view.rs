@@ -1,0 +1,173 @@
+//! A snapshot beside the contract: what every check asks for.
+
+use std::collections::HashMap;
+
+use super::ObjectRef;
+use super::snapshot::{Node, Pod, Resource, Snapshot};
+use crate::policy::{
+    Controller, Decision, Facts, Kind, LabelSelector, NodeFact, Operation, Phase, Policy, Pool, PoolSet, Requester,
+    Subject, Text, Workload,
+};
+
+/// A snapshot beside the contract.
+#[derive(Debug)]
+pub(super) struct View<'s> {
+    pub(super) policy: &'s Policy,
+    pub(super) snapshot: &'s Snapshot,
+    /// In seconds since 1970.
+    pub(super) now: i64,
+    /// By the node's place in the snapshot.
+    standings: Vec<Standing>,
+    /// The pods that hold a place on a node, by the node's name.
+    pods: HashMap<&'s str, Vec<&'s Pod>>,
+}
+
+/// What a node is to the contract.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// The pools of which it has a resource.
+    pub(super) offers: PoolSet,
+    /// The pools of which it carries every label.
+    pub(super) labelled: PoolSet,
+    /// The pools of which it carries every taint.
+    pub(super) tainted: PoolSet,
+    /// The pools of which it carries some taint.
+    pub(super) touched: PoolSet,
+    /// The pools that it is meant for: by its labels, or else by what it offers, or else by its taints. Empty for a
+    /// node that has nothing to do with GPUs.
+    pub(super) pools: PoolSet,
+}
+
+impl Standing {
+    fn of(policy: &Policy, node: &Node) -> Self {
+        let all = policy.pools();
+        let whose = |holds: &dyn Fn(&Pool) -> bool| -> PoolSet {
+            all.iter().enumerate().filter(|(_, pool)| holds(pool)).map(|(index, _)| index).collect()
+        };
+        // Capacity is what is built in; what a failing device plugin takes away is the allocatable part.
+        let has = |pool: &Pool| {
+            let amounts = node.capacity.extended.iter().chain(&node.allocatable.extended);
+            amounts.into_iter().any(|(resource, amount)| *amount > 0 && pool.resources.matches(resource))
+        };
+        let offers = whose(&has);
+        let labelled = whose(&|pool| pool.is_met_by(|key| node.labels.get(key).map(|value| &**value)));
+        let tainted = whose(&|pool| pool.taints.iter().all(|taint| node.fact.has_taint(taint)));
+        let touched = whose(&|pool| pool.taints.iter().any(|taint| node.fact.has_taint(taint)));
+        let choices = [labelled.and(offers), labelled, offers.and(touched), offers, touched];
+        let meant = choices.into_iter().find(|pools| !pools.is_empty()).unwrap_or_default();
+        // The labels of one pool may be among those of another: the closest is meant.
+        let closer = |index: usize| meant.iter().any(|other| all[other].is_within(&all[index]));
+        let pools = if labelled.is_empty() { meant } else { meant.iter().filter(|index| !closer(*index)).collect() };
+        Self { offers, labelled, tainted, touched, pools }
+    }
+}
+
+/// What admission would say of a pod, were it created as it is.
+#[derive(Debug)]
+pub(super) struct Judged {
+    /// The pools of which it requests GPUs.
+    pub(super) asked: PoolSet,
+    /// The decision; or why the pod cannot be judged.
+    pub(super) decision: Result<Decision, String>,
+}
+
+impl<'s> View<'s> {
+    pub(super) fn new(policy: &'s Policy, snapshot: &'s Snapshot, now: i64) -> Self {
+        let mut pods: HashMap<&str, Vec<&Pod>> = HashMap::new();
+        for pod in snapshot.pods.iter().filter(|pod| !pod.is_over()) {
+            if let Some(node) = &pod.node {
+                pods.entry(node).or_default().push(pod);
+            }
+        }
+        let standings = snapshot.nodes.iter().map(|node| Standing::of(policy, node)).collect();
+        Self { policy, snapshot, now, standings, pods }
+    }
+
+    /// Every node with what it is to the contract.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'s Node, Standing)> {
+        self.snapshot.nodes.iter().zip(self.standings.iter().copied())
+    }
+
+    /// The nodes that have to do with GPUs.
+    pub(super) fn gpu_nodes(&self) -> impl Iterator<Item = (&'s Node, Standing)> {
+        self.nodes().filter(|(_, standing)| !standing.pools.is_empty())
+    }
+
+    /// The pods that hold a place on a node.
+    pub(super) fn pods_on(&self, node: &str) -> &[&'s Pod] {
+        self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The pools of a set, in the contract's order.
+    pub(super) fn pools(&self, pools: PoolSet) -> impl Iterator<Item = &'s Pool> {
+        let policy = self.policy;
+        pools.iter().map(move |index| &policy.pools()[index])
+    }
+
+    /// Who makes the pod in the end.
+    pub(super) fn top_controller(&self, pod: &'s Pod) -> Option<&'s ObjectRef> {
+        self.snapshot.top_controller(pod.controller.as_ref())
+    }
+
+    /// What admission would say of the pod, were it created as it is, by whoever makes such pods.
+    pub(super) fn judge(&self, pod: &Pod) -> Judged {
+        let json = pod.json();
+        let object = match Kind::Pod.read(&json) {
+            Ok(object) => object,
+            Err(error) => {
+                return Judged { asked: PoolSet::default(), decision: Err(error.to_string()) };
+            }
+        };
+        let username = self.maker(pod);
+        let groups: &[Text<'_>] = if pod.is_mirror { &["system:nodes".into()] } else { &[] };
+        let requester = Requester { username: &username, groups };
+        let subject = subject(&pod.namespace, requester, &object);
+        Judged { asked: self.policy.requested_pools(&subject, self), decision: Ok(self.policy.decide(&subject, self)) }
+    }
+
+    /// What admission would say of an object that makes pods, were it created as it is. Not for custom resources.
+    pub(super) fn judge_template(&self, namespace: &str, object: &Workload<'_>) -> Judged {
+        let subject = subject(namespace, Requester::default(), object);
+        Judged { asked: self.policy.requested_pools(&subject, self), decision: Ok(self.policy.decide(&subject, self)) }
+    }
+
+    /// The user name under which such a pod is made, as far as its owner tells; empty where it does not. A pod on a
+    /// node is there with the API server's consent, so that its owner is no mere claim.
+    fn maker(&self, pod: &Pod) -> String {
+        if let (true, Some(node)) = (pod.is_mirror, &pod.node) {
+            return format!("system:node:{node}");
+        }
+        let made_by = |controller: &Controller| {
+            let (kind, owner) = (controller.kind(), pod.controller.as_ref());
+            owner.is_some_and(|owner| &*owner.kind == kind.name() && owner.group() == kind.group())
+        };
+        let controller = Controller::ALL.into_iter().find(made_by);
+        controller.and_then(|controller| self.policy.identities().of(controller).first()).cloned().unwrap_or_default()
+    }
+}
+
+fn subject<'a>(namespace: &'a str, requester: Requester<'a>, object: &'a Workload<'a>) -> Subject<'a> {
+    Subject { phase: Phase::Validating, operation: Operation::Create, namespace, requester, object }
+}
+
+impl Facts for View<'_> {
+    fn namespace_meets(&self, namespace: &str, selector: &LabelSelector) -> Option<bool> {
+        match self.snapshot.namespaces.get(namespace) {
+            Some(known) => Some(selector.matches(&known.labels)),
+            None if self.snapshot.knows_all(Resource::Namespaces) => Some(false),
+            None => None,
+        }
+    }
+
+    fn node(&self, name: &str) -> NodeFact {
+        match self.snapshot.node(name) {
+            Some(node) => NodeFact::Known(std::sync::Arc::clone(&node.fact)),
+            None if self.snapshot.knows_all(Resource::Nodes) => NodeFact::Absent,
+            None => NodeFact::Unknown,
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.now
+    }
+}
