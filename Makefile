@@ -8,7 +8,7 @@ SHELL := /bin/bash
 target = $$($(CARGO) metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/p;d')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test lint bench instructions e2e manifests deploy-check static-check clean
+.PHONY: help run demo build test lint bench bench-audit instructions e2e manifests deploy-check static-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ lint: ## Check formatting, lints and the documentation's links
 
 bench: ## Measure decode + decide + encode of reviews of 3 KB, 20 KB and 200 KB
 	$(CARGO) bench --locked --bench review
+
+bench-audit: ## Time an audit of clusters of 25,000, 50,000 and 100,000 pods, and its memory
+	$(CARGO) bench --locked --bench audit
 
 instructions: ## Count the instructions of the same reviews with callgrind (needs valgrind)
 	./tests/bench/instructions.sh "$$($(CARGO) bench --no-run --locked --bench instructions 2>&1 | sed -n 's/.*Executable.*(\(.*\)).*/\1/p')"
