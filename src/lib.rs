@@ -15,6 +15,7 @@
 //!                                                ▲                                  │
 //!   server ── AdmissionReview ──> review ────────┘                                  ├──> review ──> server
 //!   cli review ── manifests ────> review ───────────────────────────────────────────┴──> report
+//!   cli audit ── cluster, files ──> audit ── findings, numbers ────────────────────────> report
 //! ```
 //!
 //! # Entry points
@@ -38,7 +39,7 @@
 //! | [`cluster`] | everything that is said to an API server: watches, registrations, dry runs |
 //! | [`lifecycle`] | readiness, shutdown, background tasks |
 //! | [`telemetry`] | the log and the metrics: every name and label |
-//! | [`report`] | verdicts as text and JSON |
+//! | [`report`] | verdicts and audits as text and JSON, audits as Markdown and SARIF too |
 //! | [`cli`] | subcommands and exit codes |
 //!
 //! # Invariants

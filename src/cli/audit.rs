@@ -1,19 +1,27 @@
 //! `gpufence audit`: what in a cluster breaks the contract already.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::documents;
-use super::{Failure, Output, Success, contract_file, load_contract, print};
+use super::{Failure, Success, contract_file, load_contract, print};
 use crate::audit::snapshot::Builder;
-use crate::audit::{self, Severity};
+use crate::audit::{self, Severity, Snapshot};
+use crate::policy::{Policy, visible};
+use crate::report::audit::{self as report, Shown};
 
 /// Find what already breaks the contract
 ///
-/// Reads a cluster, or files: `kubectl get nodes,pods,... -A -o json`, and folders of manifests. Reports what is on GPU
-/// nodes, which nodes differ from the contract, what will break it, and what to do. It reads only.
+/// Reads files: `kubectl get nodes,pods,... -A -o json`, and folders of manifests. Reports what is on GPU nodes, which
+/// nodes differ from the contract, what will break it, and what to do. It reads only.
+///
+/// Exit code 0 says that the audit was made, whatever it found; with --fail-on, 1 says that a finding is at least that
+/// severe. 2 is input that cannot be used: what could be read of it is reported all the same.
 #[derive(Debug, Args)]
 pub(super) struct Audit {
     /// Files or folders; - is the standard input
@@ -24,26 +32,147 @@ pub(super) struct Audit {
     #[arg(long, value_enum, value_name = "SEVERITY")]
     fail_on: Option<Severity>,
 
+    /// The time against which expiries are held [default: now]
+    ///
+    /// As RFC 3339 has it, such as 2026-11-30T12:00:00Z. With the time of a dump, its audit can be repeated to the byte.
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    at: Option<i64>,
+
+    /// Show everything as text, rather than the first few of each kind
+    #[arg(long)]
+    all: bool,
+
     /// The form of the report
-    #[arg(long, short, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, short, value_enum, default_value_t = AuditOutput::Text)]
+    output: AuditOutput,
+}
+
+/// How an audit is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AuditOutput {
+    /// For people
+    Text,
+    /// For programs: deploy/audit-v1.schema.json describes it
+    Json,
+    /// For a ticket
+    Markdown,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+}
+
+/// What is audited.
+struct Source {
+    snapshot: Snapshot,
+    /// Where it is from, for people.
+    name: String,
+    /// The file that it is from, where it is one.
+    file: Option<String>,
+    /// Whether it is from files, which could hold more.
+    from_files: bool,
 }
 
 impl Audit {
     pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
         let policy = load_contract(file)?.policy;
-        let mut builder = Builder::new(&policy);
-        let faults = documents::each(&self.files, |source, reader| builder.take_all(source, reader));
-        for fault in faults {
-            builder.fault(fault);
+        let source = self.source(&policy)?;
+        let audit = audit::audit(&policy, &source.snapshot, &source.name, self.at.unwrap_or_else(contract_file::now));
+        print(&self.report(&audit, &source)?)?;
+        let faults = &source.snapshot.faults;
+        if !faults.is_empty() {
+            return Err(unusable(faults));
         }
-        builder.completes_as_dumped();
-        let snapshot = builder.finish();
-        let names: Vec<_> = self.files.iter().map(|file| file.display().to_string()).collect();
-        let audit = audit::audit(&policy, &snapshot, &names.join(", "), contract_file::now());
-        let json = serde_json::to_string_pretty(&audit).map_err(|error| Failure::Other(anyhow!(error)))?;
-        print(&format!("{json}\n"))?;
         let fails = self.fail_on.is_some_and(|least| audit.findings.iter().any(|finding| finding.severity >= least));
         Ok(if fails { Success::Findings } else { Success::Clean })
     }
+
+    fn source(&self, policy: &Policy) -> Result<Source, Failure> {
+        if self.files.is_empty() {
+            return Err(Failure::Input(anyhow!("give FILE, such as what this writes: {}", report::dump_command())));
+        }
+        from_files(&self.files, policy)
+    }
+
+    fn report(&self, audit: &audit::Audit, source: &Source) -> Result<String, Failure> {
+        let shown = Shown { everything: self.all, coloured: is_coloured(), from_files: source.from_files };
+        Ok(match self.output {
+            AuditOutput::Text => report::text(audit, shown),
+            AuditOutput::Json => report::json(audit).map_err(|error| Failure::Other(error.into()))?,
+            AuditOutput::Markdown => report::markdown(audit, shown),
+            AuditOutput::Sarif => format!("{:#}\n", report::sarif(audit, source.file.as_deref())),
+        })
+    }
+}
+
+fn from_files(files: &[PathBuf], policy: &Policy) -> Result<Source, Failure> {
+    let mut builder = Builder::new(policy);
+    let faults = documents::each(files, |source, in_folder, reader| {
+        if in_folder { builder.take_manifests(source, reader) } else { builder.take_all(source, reader) }
+    });
+    for fault in faults {
+        builder.fault(fault);
+    }
+    builder.completes_as_dumped();
+    let snapshot = builder.finish();
+    let name = named(files);
+    if snapshot.nodes.is_empty() && snapshot.pods.is_empty() && snapshot.workloads.is_empty() {
+        return Err(match snapshot.faults.as_slice() {
+            [] => unusable(&[nothing_in(&name, &snapshot)]),
+            faults => unusable(faults),
+        });
+    }
+    let file = match files {
+        [file] if file.is_file() => Some(file.display().to_string()),
+        _ => None,
+    };
+    Ok(Source { snapshot, name, file, from_files: true })
+}
+
+fn named(files: &[PathBuf]) -> String {
+    const NAMED: usize = 3;
+    let names = files.iter().take(NAMED).map(|file| match file.display().to_string() {
+        file if file == "-" => "the standard input".to_owned(),
+        file => file,
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    match files.len().saturating_sub(NAMED) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
+}
+
+/// What there was instead of what an audit is about.
+fn nothing_in(name: &str, snapshot: &Snapshot) -> String {
+    let counts = [
+        (snapshot.namespaces.len(), "v1 Namespace"),
+        (snapshot.budgets.len(), "policy PodDisruptionBudget"),
+        (snapshot.controllers.len(), "objects that others make"),
+        (snapshot.foreign, "documents that are no Kubernetes objects"),
+    ];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let others = snapshot.passed_over.iter().map(|((version, kind), count)| format!("{count} {version} {kind}"));
+    let found: Vec<_> = counts.chain(others).collect();
+    let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
+    format!(
+        "{name} holds no node, no pod and nothing that makes pods: found {found}; valid are manifests, and what this \
+         writes: {}",
+        report::dump_command()
+    )
+}
+
+fn unusable(faults: &[String]) -> Failure {
+    let faults: Vec<_> = faults.iter().map(|fault| visible(fault)).collect();
+    Failure::Input(anyhow!("{}", faults.join("\ngpufence: ")))
+}
+
+/// Whether who reads the standard output wants colours: a terminal that can, and a person who did not say no.
+fn is_coloured() -> bool {
+    let says = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && says("NO_COLOR").is_none() && says("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Seconds since 1970.
+fn seconds(text: &str) -> Result<i64, String> {
+    let time = OffsetDateTime::parse(text, &Rfc3339);
+    time.map(OffsetDateTime::unix_timestamp)
+        .map_err(|error| format!("{error}; valid is a time as RFC 3339 has it, such as 2026-11-30T12:00:00Z"))
 }

@@ -53,17 +53,20 @@ pub(super) fn read(files: &[PathBuf]) -> Input {
     input
 }
 
-/// Calls for the JSON of each file, with the file's name, without holding a large file in memory; YAML becomes JSON
-/// first. Returns what cannot be used.
-pub(super) fn each(files: &[PathBuf], mut take: impl FnMut(&str, &mut dyn Read)) -> Vec<String> {
+/// Calls for the JSON of each file, with the file's name and whether it was found in a folder, without holding a large
+/// file in memory; YAML becomes JSON first. Returns what cannot be used.
+pub(super) fn each(files: &[PathBuf], mut take: impl FnMut(&str, bool, &mut dyn Read)) -> Vec<String> {
     let mut faults = Vec::new();
     for file in files {
         if file.as_os_str() == "-" {
-            if let Err(error) = take_one("standard input", std::io::stdin().lock(), &mut take) {
+            if let Err(error) =
+                take_one("standard input", std::io::stdin().lock(), |name, reader| take(name, false, reader))
+            {
                 faults.push(format!("{error:#}"));
             }
             continue;
         }
+        let in_folder = file.is_dir();
         let mut manifests = Vec::new();
         if let Err(error) = manifests_below(file, &mut manifests) {
             faults.push(format!("{error:#}"));
@@ -71,7 +74,9 @@ pub(super) fn each(files: &[PathBuf], mut take: impl FnMut(&str, &mut dyn Read))
         for file in manifests {
             let name = file.display().to_string();
             let opened = std::fs::File::open(&file).with_context(|| format!("cannot read {name}"));
-            if let Err(error) = opened.and_then(|opened| take_one(&name, opened, &mut take)) {
+            if let Err(error) =
+                opened.and_then(|opened| take_one(&name, opened, |name, reader| take(name, in_folder, reader)))
+            {
                 faults.push(format!("{error:#}"));
             }
         }
@@ -79,7 +84,7 @@ pub(super) fn each(files: &[PathBuf], mut take: impl FnMut(&str, &mut dyn Read))
     faults
 }
 
-fn take_one(name: &str, reader: impl Read, take: &mut impl FnMut(&str, &mut dyn Read)) -> anyhow::Result<()> {
+fn take_one(name: &str, reader: impl Read, mut take: impl FnMut(&str, &mut dyn Read)) -> anyhow::Result<()> {
     let mut reader = BufReader::new(reader);
     let read = || format!("cannot read {name}");
     let start = reader.fill_buf().with_context(read)?;
@@ -91,9 +96,10 @@ fn take_one(name: &str, reader: impl Read, take: &mut impl FnMut(&str, &mut dyn 
     let mut text = String::new();
     reader.read_to_string(&mut text).with_context(read)?;
     let documents = documents(&text).with_context(|| format!("{name} is neither YAML nor JSON"))?;
-    for document in documents {
-        take(name, &mut document.to_string().as_bytes());
-    }
+    // At once, so that each document is named by its place in the file; what is no object is an item, which ends nothing.
+    let json = |document: &Value| if document.is_object() { document.to_string() } else { format!("[{document}]") };
+    let documents: Vec<_> = documents.iter().map(json).collect();
+    take(name, &mut documents.join("\n").as_bytes());
     Ok(())
 }
 

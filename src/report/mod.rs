@@ -1,4 +1,6 @@
-//! What a review found, as text for people and as JSON for programs.
+//! What a review and an audit found, as text for people and in the forms of other programs.
+
+pub mod audit;
 
 mod diff;
 mod json;

@@ -30,13 +30,22 @@ pub struct Builder<'p> {
     texts: HashSet<Arc<str>>,
     more_faults: usize,
     saw_events: bool,
+    /// Whether what is no Kubernetes object is passed over.
+    is_lenient: bool,
 }
 
 impl<'p> Builder<'p> {
     /// Nothing is known yet. The policy says which custom resources hold pods.
     #[must_use]
     pub fn new(policy: &'p Policy) -> Self {
-        Self { policy, snapshot: Snapshot::default(), texts: HashSet::new(), more_faults: 0, saw_events: false }
+        Self {
+            policy,
+            snapshot: Snapshot::default(),
+            texts: HashSet::new(),
+            more_faults: 0,
+            saw_events: false,
+            is_lenient: false,
+        }
     }
 
     /// All objects of the kind are given.
@@ -82,12 +91,20 @@ impl<'p> Builder<'p> {
     pub fn take(&mut self, source: &str, api_version: &str, kind: &str, json: &str) {
         let header = match serde_json::from_str::<read::Header<'_>>(json) {
             Ok(header) => header,
+            Err(_) if self.is_lenient => {
+                self.snapshot.foreign += 1;
+                return;
+            }
             Err(error) => return self.fault(format!("{source} cannot be read: {error}")),
         };
         let given =
             |own: policy::Text<'_>, listed: &str| if own.is_empty() { listed.to_owned() } else { own.to_string() };
         let (api_version, kind) = (given(header.api_version, api_version), given(header.kind, kind));
         if api_version.is_empty() || kind.is_empty() {
+            if self.is_lenient {
+                self.snapshot.foreign += 1;
+                return;
+            }
             return self.fault(format!("{source} is not a Kubernetes object: it has no apiVersion and kind"));
         }
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -121,6 +138,14 @@ impl<'p> Builder<'p> {
         if let Err(error) = outcome {
             self.fault(format!("{source}: {error}"));
         }
+    }
+
+    /// The same of a file that was found in a folder, where there may be others, such as a chart's values: what is no
+    /// Kubernetes object is counted, and no fault.
+    pub fn take_manifests(&mut self, source: &str, reader: impl std::io::Read) {
+        self.is_lenient = true;
+        self.take_all(source, reader);
+        self.is_lenient = false;
     }
 
     /// The snapshot, in order.

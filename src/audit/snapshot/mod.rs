@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub complete: BTreeSet<Resource>,
     /// How many objects of other kinds there were, by apiVersion and kind.
     pub passed_over: BTreeMap<(String, String), usize>,
+    /// How many documents of folders are no Kubernetes objects.
+    pub foreign: usize,
     /// What could not be read, each with the object or the file.
     pub faults: Vec<String>,
 }

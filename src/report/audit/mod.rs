@@ -1,0 +1,31 @@
+//! An audit for people and for other programs: what all forms share is said here once.
+//!
+//! | module | form |
+//! | --- | --- |
+//! | `groups` | findings of one rule and one maker together |
+//! | `words` | the sentences that several forms have in common |
+//! | `text` | the terminal |
+//! | `markdown` | a ticket |
+//! | `sarif` | SARIF 2.1.0, for what shows findings of other tools as well |
+
+mod groups;
+mod markdown;
+mod sarif;
+mod text;
+mod words;
+
+pub use groups::{RuleGroup, Subject, by_rule};
+pub use markdown::{LONGEST as LONGEST_MARKDOWN, markdown};
+pub use sarif::{MOST_RESULTS, sarif};
+pub use text::{Shown, text};
+pub use words::{dump_command, facts, next_steps, verdict};
+
+use crate::audit::Audit;
+
+/// The audit as JSON, in the form that `deploy/audit-v1.schema.json` describes.
+///
+/// # Errors
+/// None is known: the audit has no map whose keys are not text.
+pub fn json(audit: &Audit) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(audit).map(|text| text + "\n")
+}
