@@ -7,20 +7,28 @@
 //! | `view` | the snapshot beside the contract: pools of nodes, pods of nodes, what admission would say |
 //! | `nodes` | labels, taints, GPUs and groups of nodes |
 //! | `occupants` | who is on a GPU node, how that came in, and what it takes |
+//! | `remedy` | what to do about a pod that does not belong on its node |
+//! | `accounts` | GPUs by node and pool: what there is, is requested, is free, and is blocked |
 //! | `templates` | what will make pods that break the contract; allowlists and exemptions that lead nowhere |
 //! | `coverage` | which DaemonSets reach the GPU nodes |
 //! | `pending` | why a pod finds no node |
 //! | `finding` | the catalogue of checks, and what one found |
 //! | `outcome` | all that an audit says, in the form of its JSON |
+//! | `words` | amounts, lists and commands as a person reads them |
 
+mod accounts;
 mod finding;
+mod occupants;
 mod outcome;
+mod remedy;
 pub mod snapshot;
 mod view;
+mod words;
 
 pub use finding::{Check, Finding, Severity};
 pub use outcome::*;
 pub use snapshot::{ObjectRef, Resource, Snapshot};
+pub use words::{amounts_text, bytes_text, count_text, cpu_text, list_text};
 
 use crate::policy::Policy;
 use view::View;
@@ -31,6 +39,7 @@ pub fn audit(policy: &Policy, snapshot: &Snapshot, source: &str, now: i64) -> Au
     let policy = policy.clone().judging_templates();
     let view = View::new(&policy, snapshot, now);
     let mut audit = Audit::of(&view, source, now);
+    occupants::judge(&view, &mut audit);
     audit.conclude();
     audit
 }

@@ -147,6 +147,9 @@ pub struct PoolAccount {
     /// Absent where there is no such pod; then a GPU is blocked where nothing at all is left beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<Amounts>,
+    /// How many GPUs the median GPU pod of the pool has, for which one place is enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus_per_pod: Option<i64>,
 }
 
 /// A node that has to do with GPUs.

@@ -1,12 +1,13 @@
 //! A snapshot beside the contract: what every check asks for.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 
 use super::ObjectRef;
 use super::snapshot::{Node, Pod, Resource, Snapshot};
 use crate::policy::{
-    Controller, Decision, Facts, Kind, LabelSelector, NodeFact, Operation, Phase, Policy, Pool, PoolSet, Requester,
-    Subject, Text, Workload,
+    Controller, Decision, Facts, Kind, LabelSelector, Mode, NodeFact, Operation, Phase, Policy, Pool, PoolSet,
+    Requester, Subject, Text, Workload,
 };
 
 /// A snapshot beside the contract.
@@ -20,6 +21,9 @@ pub(super) struct View<'s> {
     standings: Vec<Standing>,
     /// The pods that hold a place on a node, by the node's name.
     pods: HashMap<&'s str, Vec<&'s Pod>>,
+    /// What was judged for a glance, until somebody asks for the whole: by the address of a pod of the snapshot, which
+    /// stays where it is for as long as the view lives.
+    glanced: Mutex<HashMap<usize, Kept>>,
 }
 
 /// What a node is to the contract.
@@ -71,6 +75,40 @@ pub(super) struct Judged {
     pub(super) decision: Result<Decision, String>,
 }
 
+/// The part of a judgement that tells what a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Glance {
+    /// The pools of which it requests GPUs.
+    pub(super) asked: PoolSet,
+    /// Whether an exemption of the contract speaks for it.
+    pub(super) is_exempt: bool,
+}
+
+/// A judgement that is kept. Of most pods there is nothing to say, and so there is next to nothing to keep.
+#[derive(Debug)]
+enum Kept {
+    Quiet(PoolSet, Mode),
+    Said(Box<Judged>),
+}
+
+impl From<Judged> for Kept {
+    fn from(judged: Judged) -> Self {
+        match &judged.decision {
+            Ok(decision) if *decision == Decision::quiet(decision.mode) => Self::Quiet(judged.asked, decision.mode),
+            _ => Self::Said(Box::new(judged)),
+        }
+    }
+}
+
+impl From<Kept> for Judged {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Quiet(asked, mode) => Self { asked, decision: Ok(Decision::quiet(mode)) },
+            Kept::Said(judged) => *judged,
+        }
+    }
+}
+
 impl<'s> View<'s> {
     pub(super) fn new(policy: &'s Policy, snapshot: &'s Snapshot, now: i64) -> Self {
         let mut pods: HashMap<&str, Vec<&Pod>> = HashMap::new();
@@ -80,7 +118,7 @@ impl<'s> View<'s> {
             }
         }
         let standings = snapshot.nodes.iter().map(|node| Standing::of(policy, node)).collect();
-        Self { policy, snapshot, now, standings, pods }
+        Self { policy, snapshot, now, standings, pods, glanced: Mutex::default() }
     }
 
     /// Every node with what it is to the contract.
@@ -91,6 +129,18 @@ impl<'s> View<'s> {
     /// The nodes that have to do with GPUs.
     pub(super) fn gpu_nodes(&self) -> impl Iterator<Item = (&'s Node, Standing)> {
         self.nodes().filter(|(_, standing)| !standing.pools.is_empty())
+    }
+
+    /// What the node of a name is to the contract; nothing where there is none.
+    pub(super) fn standing(&self, node: &str) -> Standing {
+        let place = self.snapshot.nodes.binary_search_by(|own| (*own.name).cmp(node));
+        place.ok().and_then(|place| self.standings.get(place)).copied().unwrap_or_default()
+    }
+
+    /// The pool to which a resource of a node belongs: the first that has it, of those that the node is meant for, so
+    /// that nothing is counted twice.
+    pub(super) fn pool_of(&self, standing: Standing, resource: &str) -> Option<usize> {
+        standing.pools.iter().find(|index| self.policy.pools()[*index].resources.matches(resource))
     }
 
     /// The pods that hold a place on a node.
@@ -111,6 +161,22 @@ impl<'s> View<'s> {
 
     /// What admission would say of the pod, were it created as it is, by whoever makes such pods.
     pub(super) fn judge(&self, pod: &Pod) -> Judged {
+        let kept = self.glanced.lock().ok().and_then(|mut glanced| glanced.remove(&address(pod)));
+        kept.map_or_else(|| self.judge_anew(pod), Judged::from)
+    }
+
+    /// The same in short, for a pod of the snapshot. Who asks for the whole later is spared the judging.
+    pub(super) fn glance(&self, pod: &'s Pod) -> Glance {
+        let judged = self.judge(pod);
+        let is_exempt = judged.decision.as_ref().is_ok_and(|decision| !decision.exempted.is_empty());
+        let glance = Glance { asked: judged.asked, is_exempt };
+        if let Ok(mut glanced) = self.glanced.lock() {
+            glanced.insert(address(pod), judged.into());
+        }
+        glance
+    }
+
+    fn judge_anew(&self, pod: &Pod) -> Judged {
         let json = pod.json();
         let object = match Kind::Pod.read(&json) {
             Ok(object) => object,
@@ -144,6 +210,10 @@ impl<'s> View<'s> {
         let controller = Controller::ALL.into_iter().find(made_by);
         controller.and_then(|controller| self.policy.identities().of(controller).first()).cloned().unwrap_or_default()
     }
+}
+
+fn address(pod: &Pod) -> usize {
+    std::ptr::from_ref(pod).addr()
 }
 
 fn subject<'a>(namespace: &'a str, requester: Requester<'a>, object: &'a Workload<'a>) -> Subject<'a> {
