@@ -30,8 +30,8 @@ impl Amounts {
     ///
     /// # Errors
     /// With the name of the first resource whose amount is no quantity.
-    pub(super) fn read<'a>(
-        quantities: &RawMap<'a>,
+    pub(super) fn read(
+        quantities: &RawMap<'_>,
         mut share: impl FnMut(&str) -> Arc<str>,
     ) -> Result<Self, (String, NotAQuantity)> {
         let mut amounts = Self::default();

@@ -429,7 +429,7 @@ fn parse_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>
     json.and_then(|json| serde_json::from_str(json.get()).ok()).unwrap_or_default()
 }
 
-fn namespace_or_default<'a>(namespace: &'a str) -> &'a str {
+fn namespace_or_default(namespace: &str) -> &str {
     if namespace.is_empty() { "default" } else { namespace }
 }
 

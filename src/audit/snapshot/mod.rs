@@ -194,8 +194,9 @@ pub enum Qos {
     BestEffort,
 }
 
-/// A pod. What rules read of it stands in [`Pod::read`].
+/// A pod. What rules read of it is [`Pod::json`].
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts about it")]
 pub struct Pod {
     /// Its namespace.
     pub namespace: Arc<str>,

@@ -87,7 +87,9 @@ impl<'de, E: FnMut(usize, &str, &str, &str)> Visitor<'de> for Document<'_, E> {
         }
         if is_list {
             let (api_version, kind) = (text(&fields, "apiVersion"), item_kind(&fields));
-            waiting.iter().for_each(|item| self.call(&api_version, &kind, item.get()));
+            for item in &waiting {
+                self.call(&api_version, &kind, item.get());
+            }
             return Ok(());
         }
         let fields: Vec<_> =
