@@ -28,7 +28,7 @@ test: ## Run all tests that need no API server, and check that the core stands a
 	$(CARGO) check --lib --no-default-features --locked
 
 e2e: ## Run the end-to-end tests against a real API server (KUBEBUILDER_ASSETS, else one is built from source)
-	assets="$$(./tests/e2e/assets.sh)" && KUBEBUILDER_ASSETS="$$assets" $(CARGO) test --locked --features e2e --test e2e --test installation
+	assets="$$(./tests/e2e/assets.sh)" && KUBEBUILDER_ASSETS="$$assets" $(CARGO) test --locked --features e2e --test e2e --test installation --test audits
 
 manifests: ## Write the generated files of deploy/ for the built-in contract (CONFIG=FILE for another)
 	$(CARGO) build --locked

@@ -13,11 +13,13 @@
 //! | `coverage` | which DaemonSets reach the GPU nodes |
 //! | `pending` | why a pod finds no node |
 //! | `finding` | the catalogue of checks, and what one found |
+//! | `form` | the kinds of objects in which a cluster keeps reports |
 //! | `outcome` | all that an audit says, in the form of its JSON |
 //! | `words` | amounts, lists and commands as a person reads them |
 
 mod accounts;
 mod finding;
+mod form;
 mod occupants;
 mod outcome;
 mod remedy;
@@ -26,6 +28,7 @@ mod view;
 mod words;
 
 pub use finding::{Check, Finding, Severity};
+pub use form::{ReportForm, ReportKind};
 pub use outcome::*;
 pub use snapshot::{ObjectRef, Resource, Snapshot};
 pub use words::{amounts_text, bytes_text, count_text, cpu_text, list_text};

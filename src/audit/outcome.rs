@@ -21,6 +21,9 @@ pub struct Audit {
     pub taken: String,
     /// Where the objects are from, for people.
     pub source: String,
+    /// Which contract it was held against, for people; empty where nobody said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub contract: String,
     /// The contract's mode.
     pub mode: &'static str,
     /// The numbers.
@@ -305,6 +308,7 @@ impl Audit {
             version: VERSION,
             taken: taken.unwrap_or_default(),
             source: source.to_owned(),
+            contract: String::new(),
             mode: view.policy.mode().as_str(),
             summary: Summary {
                 nodes: snapshot.nodes.len(),

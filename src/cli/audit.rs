@@ -8,23 +8,25 @@ use clap::{Args, ValueEnum};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::cluster_audit::{OfCluster, Taken, contract_name};
 use super::documents;
 use super::{Failure, Success, contract_file, load_contract, print};
 use crate::audit::snapshot::Builder;
 use crate::audit::{self, Severity, Snapshot};
-use crate::policy::{Policy, visible};
+use crate::policy::visible;
 use crate::report::audit::{self as report, Shown};
 
 /// Find what already breaks the contract
 ///
-/// Reads files: `kubectl get nodes,pods,... -A -o json`, and folders of manifests. Reports what is on GPU nodes, which
-/// nodes differ from the contract, what will break it, and what to do. It reads only.
+/// Reads a cluster, page by page; or files: what kubectl get prints with --output json, what --save wrote, and folders of
+/// manifests. Reports what is on GPU nodes, which nodes differ from the contract, what will break it, and what to do. It
+/// changes nothing; with --report it keeps its findings in the cluster.
 ///
 /// Exit code 0 says that the audit was made, whatever it found; with --fail-on, 1 says that a finding is at least that
 /// severe. 2 is input that cannot be used: what could be read of it is reported all the same.
 #[derive(Debug, Args)]
 pub(super) struct Audit {
-    /// Files or folders; - is the standard input
+    /// Files or folders; - is the standard input [default: the cluster of the kubeconfig or, in a pod, its own]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -45,6 +47,9 @@ pub(super) struct Audit {
     /// The form of the report
     #[arg(long, short, value_enum, default_value_t = AuditOutput::Text)]
     output: AuditOutput,
+
+    #[command(flatten)]
+    cluster: OfCluster,
 }
 
 /// How an audit is printed.
@@ -60,51 +65,37 @@ enum AuditOutput {
     Sarif,
 }
 
-/// What is audited.
-struct Source {
-    snapshot: Snapshot,
-    /// Where it is from, for people.
-    name: String,
-    /// The file that it is from, where it is one.
-    file: Option<String>,
-    /// Whether it is from files, which could hold more.
-    from_files: bool,
-}
-
 impl Audit {
-    pub(super) fn run(self, file: Option<&Path>) -> Result<Success, Failure> {
-        let policy = load_contract(file)?.policy;
-        let source = self.source(&policy)?;
-        let audit = audit::audit(&policy, &source.snapshot, &source.name, self.at.unwrap_or_else(contract_file::now));
-        print(&self.report(&audit, &source)?)?;
-        let faults = &source.snapshot.faults;
-        if !faults.is_empty() {
-            return Err(unusable(faults));
+    pub(super) fn run(self, config: Option<&Path>) -> Result<Success, Failure> {
+        let taken = if self.files.is_empty() { self.cluster.read(config)? } else { from_files(&self.files, config)? };
+        self.cluster.save(&taken.snapshot)?;
+        let now = self.at.unwrap_or_else(contract_file::now);
+        let mut audit = audit::audit(&taken.policy, &taken.snapshot, &taken.source, now);
+        audit.contract.clone_from(&taken.contract);
+        print(&self.report(&audit, &taken)?)?;
+        self.cluster.publish(&audit)?;
+        // What a file holds is the caller's to mend; what a cluster does not show is a gap of the audit.
+        if !taken.is_live && !taken.snapshot.faults.is_empty() {
+            return Err(unusable(&taken.snapshot.faults));
         }
         let fails = self.fail_on.is_some_and(|least| audit.findings.iter().any(|finding| finding.severity >= least));
         Ok(if fails { Success::Findings } else { Success::Clean })
     }
 
-    fn source(&self, policy: &Policy) -> Result<Source, Failure> {
-        if self.files.is_empty() {
-            return Err(Failure::Input(anyhow!("give FILE, such as what this writes: {}", report::dump_command())));
-        }
-        from_files(&self.files, policy)
-    }
-
-    fn report(&self, audit: &audit::Audit, source: &Source) -> Result<String, Failure> {
-        let shown = Shown { everything: self.all, coloured: is_coloured(), from_files: source.from_files };
+    fn report(&self, audit: &audit::Audit, taken: &Taken) -> Result<String, Failure> {
+        let shown = Shown { everything: self.all, coloured: is_coloured(), from_files: !taken.is_live };
         Ok(match self.output {
             AuditOutput::Text => report::text(audit, shown),
             AuditOutput::Json => report::json(audit).map_err(|error| Failure::Other(error.into()))?,
             AuditOutput::Markdown => report::markdown(audit, shown),
-            AuditOutput::Sarif => format!("{:#}\n", report::sarif(audit, source.file.as_deref())),
+            AuditOutput::Sarif => format!("{:#}\n", report::sarif(audit, taken.file.as_deref())),
         })
     }
 }
 
-fn from_files(files: &[PathBuf], policy: &Policy) -> Result<Source, Failure> {
-    let mut builder = Builder::new(policy);
+fn from_files(files: &[PathBuf], config: Option<&Path>) -> Result<Taken, Failure> {
+    let policy = load_contract(config)?.policy;
+    let mut builder = Builder::new(&policy);
     let faults = documents::each(files, |source, in_folder, reader| {
         if in_folder { builder.take_manifests(source, reader) } else { builder.take_all(source, reader) }
     });
@@ -124,7 +115,7 @@ fn from_files(files: &[PathBuf], policy: &Policy) -> Result<Source, Failure> {
         [file] if file.is_file() => Some(file.display().to_string()),
         _ => None,
     };
-    Ok(Source { snapshot, name, file, from_files: true })
+    Ok(Taken { policy, contract: contract_name(config), snapshot, source: name, file, is_live: false })
 }
 
 fn named(files: &[PathBuf]) -> String {

@@ -1,10 +1,13 @@
 //! What the subcommands that speak to a cluster share: the names of an installation, and what its contract
 //! wants of it.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use crate::cluster::{Hooks, Installation, Intent, MatchConditions, Probe, pods};
-use crate::contract::{Contract, TlsSource};
+use crate::cluster::verify::stored_contract;
+use crate::cluster::{self, Client, Hooks, Installation, Intent, MatchConditions, Probe, pods};
+use crate::contract::{Contract, ContractError, TlsSource};
 use crate::manifest::conditions::{self, MatchCondition};
 use crate::manifest::names;
 use crate::policy::{Action, NoFacts, Policy, Rule};
@@ -36,6 +39,21 @@ pub(super) fn installation(namespace: &str) -> Installation {
         target_annotation: names::FAILURE_POLICY_ANNOTATION.to_owned(),
         audit_path: "/audit/".to_owned(),
     }
+}
+
+/// The contract that the cluster holds for an installation, or what is wrong with it; `None` where it holds none.
+pub(super) async fn installed_contract(
+    client: &Client,
+    installation: &Installation,
+) -> Result<Option<Result<Contract, ContractError>>, cluster::ApiError> {
+    let found = stored_contract(client, installation, names::CONTRACT_KEY).await?;
+    let place = contract_place(installation);
+    Ok(found.map(|text| Contract::read(Path::new(&place), text.as_bytes(), [])))
+}
+
+/// Where it holds it.
+pub(super) fn contract_place(Installation { namespace, name, .. }: &Installation) -> String {
+    format!("ConfigMap {name} in the namespace {namespace}")
 }
 
 /// What the contract wants of the installation.

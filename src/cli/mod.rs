@@ -2,6 +2,7 @@
 
 mod arm;
 mod audit;
+mod cluster_audit;
 mod config;
 mod contract_file;
 mod controller;

@@ -1,16 +1,16 @@
 //! `gpufence verify`: the acceptance test of an installation.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use tokio::runtime::Builder;
 
-use super::installation::{installation, intent};
+use super::installation::{contract_place, installation, installed_contract, intent};
 use super::{Failure, Output, Success, load_contract, print, run_to_end};
-use crate::cluster::verify::{Check, Expectation, Outcome, stored_contract, verify};
+use crate::cluster::verify::{Check, Expectation, Outcome, verify};
 use crate::cluster::{self, Client, Installation, Said, insisting};
 use crate::contract::{Contract, ContractError};
 use crate::manifest::names;
@@ -91,12 +91,11 @@ impl Verify {
 
 /// The contract in the ConfigMap of the installation, or what is wrong with it.
 async fn in_cluster(client: &Client, installation: &Installation) -> Result<Result<Contract, ContractError>, Failure> {
-    let Installation { namespace, name, .. } = installation;
-    let place = format!("ConfigMap {name} in the namespace {namespace}");
-    let found = stored_contract(client, installation, names::CONTRACT_KEY).await;
+    let (name, place) = (&installation.name, contract_place(installation));
+    let found = installed_contract(client, installation).await;
     let found = found.map_err(|error| Failure::Other(anyhow!("the {place} cannot be read: {}", Said(&error))))?;
-    if let Some(text) = found {
-        return Ok(Contract::read(&PathBuf::from(place), text.as_bytes(), []));
+    if let Some(contract) = found {
+        return Ok(contract);
     }
     let insisting = insisting(client, installation).await;
     let missing = format!("there is no {place} with the key {}", names::CONTRACT_KEY);

@@ -19,7 +19,10 @@
 //! | [`pods`] | the pods of dry runs | `controller`, `verify` |
 //! | `controller` | one look at all of these, and what follows from it | `controller` |
 //! | `verify` | the acceptance test of an installation | `verify` |
+//! | [`audit`] | the lists of everything that an audit reads | `audit` |
+//! | [`reports`] | the objects in which an audit's findings are kept | `audit` |
 
+pub mod audit;
 mod authority;
 pub mod controller;
 mod follow;
@@ -31,6 +34,7 @@ pub mod pods;
 mod probe;
 mod registrations;
 mod replicas;
+pub mod reports;
 mod target;
 pub mod verify;
 
@@ -40,7 +44,7 @@ use std::time::Duration;
 
 use kube::Config;
 
-pub use kube::Client;
+pub use kube::{Client, Error as ApiError};
 
 pub use leaf::{LeafError, follow as follow_authority};
 pub use namespaces::Namespaces;
@@ -133,22 +137,29 @@ pub enum ConnectError {
 /// A client for the cluster of the kubeconfig or, in a pod, for its own. A busy API server is asked again a few times:
 /// a command is run once.
 pub async fn connect() -> Result<Client, ConnectError> {
+    connect_to().await.map(|(client, _)| client)
+}
+
+/// The same, with the URL of the API server.
+pub async fn connect_to() -> Result<(Client, String), ConnectError> {
     client(true).await
 }
 
 /// The same for a process that stays, and asks again by itself: the client's own attempts would only keep from the
 /// log what is wrong, and come late when it is over.
 pub async fn stay_connected() -> Result<Client, ConnectError> {
-    client(false).await
+    client(false).await.map(|(client, _)| client)
 }
 
-async fn client(retries: bool) -> Result<Client, ConnectError> {
+async fn client(retries: bool) -> Result<(Client, String), ConnectError> {
     let mut config = Config::infer().await.map_err(ConnectError::Config)?;
     config.default_retry = retries;
     config.read_timeout = Some(SILENCE);
     // Otherwise it runs while a connection waits for its next request.
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(ConnectError::Client)
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let client = Client::try_from(config).map_err(ConnectError::Client)?;
+    Ok((client, server))
 }
 
 /// What an API server's error says, without the struct around it.

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::{Amounts, Budget, Event, Namespace, Node, ObjectRef, Phase, Pod, Qos, Resource, Snapshot, Taint, Workload};
-use super::{read, stream};
+use super::{read, save, stream};
 use crate::policy::{self, Kind, LabelOperator, LabelRequirement, LabelSelector, MIRROR_ANNOTATION, Policy, RawMap};
 
 /// How many faults are kept in words; the others are counted.
@@ -32,6 +32,8 @@ pub struct Builder<'p> {
     saw_events: bool,
     /// Whether what is no Kubernetes object is passed over.
     is_lenient: bool,
+    /// What the objects say together is written with them, and need not be guessed.
+    is_saved: bool,
 }
 
 impl<'p> Builder<'p> {
@@ -45,6 +47,7 @@ impl<'p> Builder<'p> {
             more_faults: 0,
             saw_events: false,
             is_lenient: false,
+            is_saved: false,
         }
     }
 
@@ -56,6 +59,9 @@ impl<'p> Builder<'p> {
     /// Takes for complete what the dump of a cluster leaves no doubt about: the kinds of which there was an object that
     /// has a status, and the namespaces where those are among them that every cluster has.
     pub fn completes_as_dumped(&mut self) {
+        if self.is_saved {
+            return;
+        }
         let snapshot = &mut self.snapshot;
         if !snapshot.nodes.is_empty() {
             snapshot.complete.insert(Resource::Nodes);
@@ -114,6 +120,7 @@ impl<'p> Builder<'p> {
             ("", "Namespace") => self.namespace(json),
             ("policy", "PodDisruptionBudget") => self.budget(json),
             ("" | "events.k8s.io", "Event") => self.event(json),
+            _ if (api_version.as_str(), kind.as_str()) == (save::API_VERSION, save::KIND) => self.saved(json),
             (_, list) if list.ends_with("List") && header.items.is_some() => {
                 let items: Vec<&RawValue> =
                     header.items.and_then(|items| serde_json::from_str(items.get()).ok()).unwrap_or_default();
@@ -159,6 +166,7 @@ impl<'p> Builder<'p> {
         snapshot.workloads.sort_by(|a, b| a.object.cmp(&b.object));
         snapshot.workloads.dedup_by(|later, kept| later.object == kept.object);
         snapshot.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        snapshot.budgets.dedup_by(|later, kept| later.namespace == kept.namespace && later.name == kept.name);
         if self.more_faults > 0 {
             snapshot.faults.push(format!("{} more objects that cannot be read", self.more_faults));
         }
@@ -289,6 +297,18 @@ impl<'p> Builder<'p> {
             Entry::Occupied(mut entry) if entry.get().at <= at => drop(entry.insert(kept)),
             Entry::Occupied(_) => {}
             Entry::Vacant(entry) => drop(entry.insert(kept)),
+        }
+        Ok(())
+    }
+
+    fn saved(&mut self, json: &str) -> Result<(), String> {
+        let read::Saved { complete, faults } = parse(json)?;
+        self.is_saved = true;
+        let complete =
+            Resource::ALL.into_iter().filter(|resource| complete.iter().any(|name| name == resource.as_str()));
+        self.snapshot.complete.extend(complete);
+        for fault in faults {
+            self.fault(fault);
         }
         Ok(())
     }
@@ -524,7 +544,7 @@ fn spec_json(spec: &read::PodSpec<'_>) -> String {
     fields.extend(spec.priority.map(|priority| format!("\"priority\":{priority}")));
     for (key, containers) in [("containers", &spec.containers), ("initContainers", &spec.init_containers)] {
         if containers.iter().any(|container| has_extended(&container.resources)) {
-            let containers: Vec<_> = containers.iter().map(|container| resources_json(&container.resources)).collect();
+            let containers: Vec<_> = containers.iter().map(resources_json).collect();
             fields.push(format!("\"{key}\":[{}]", containers.join(",")));
         }
     }
@@ -535,14 +555,16 @@ fn has_extended(resources: &read::Resources<'_>) -> bool {
     resources.requests.0.iter().chain(&resources.limits.0).any(|(name, _)| name.contains('/'))
 }
 
-fn resources_json(resources: &read::Resources<'_>) -> String {
+fn resources_json(container: &read::Container<'_>) -> String {
+    let resources = &container.resources;
     let map = |map: &RawMap<'_>| {
         let entries: Vec<_> =
             map.0.iter().map(|(name, raw)| format!("{}:{}", Value::from(&**name), raw.get())).collect();
         entries.join(",")
     };
+    let sidecar = if &*container.restart_policy == "Always" { "\"restartPolicy\":\"Always\"," } else { "" };
     format!(
-        "{{\"resources\":{{\"requests\":{{{}}},\"limits\":{{{}}}}}}}",
+        "{{{sidecar}\"resources\":{{\"requests\":{{{}}},\"limits\":{{{}}}}}}}",
         map(&resources.requests),
         map(&resources.limits)
     )

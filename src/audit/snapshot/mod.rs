@@ -6,6 +6,7 @@
 mod amounts;
 mod build;
 mod read;
+mod save;
 mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -43,6 +44,24 @@ pub struct Snapshot {
     /// What could not be read, each with the object or the file.
     pub faults: Vec<String>,
 }
+
+/// What an audit lists in a cluster: the API group, empty for the core group, and the resource. The custom resources of
+/// the contract come to these.
+pub const READS: &[(&str, &str)] = &[
+    ("", "nodes"),
+    ("", "pods"),
+    ("", "namespaces"),
+    ("", "events"),
+    ("", "podtemplates"),
+    ("", "replicationcontrollers"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+    ("policy", "poddisruptionbudgets"),
+];
 
 /// A kind that an audit asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

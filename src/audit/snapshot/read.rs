@@ -232,3 +232,11 @@ pub(super) struct WorkloadStatus {
 pub(super) struct BudgetStatus {
     pub(super) disruptions_allowed: Option<i64>,
 }
+
+/// What a saved snapshot says of itself.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Saved {
+    pub(super) complete: Vec<String>,
+    pub(super) faults: Vec<String>,
+}

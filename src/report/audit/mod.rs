@@ -7,7 +7,9 @@
 //! | `text` | the terminal |
 //! | `markdown` | a ticket |
 //! | `sarif` | SARIF 2.1.0, for what shows findings of other tools as well |
+//! | [`cluster`] | reports in the cluster |
 
+pub mod cluster;
 mod groups;
 mod markdown;
 mod sarif;

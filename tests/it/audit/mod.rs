@@ -3,9 +3,17 @@
 /// What there is of GPUs, what is free, and what is blocked.
 mod accounts;
 pub mod cluster;
-/// The forms of an audit, and the command.
-mod outputs;
+/// An audit as objects of the cluster.
+mod cluster_reports;
+/// What is read of a live cluster, against an API server that does what it is told.
+mod live;
 /// Who is on GPU nodes, how that came in, and what to do.
 mod occupants;
+/// The forms of an audit, and the command.
+mod outputs;
+/// What the role of a reader allows.
+mod reader;
+/// A snapshot that is written and read again.
+mod saved;
 /// What is read of objects, in whatever form they come.
 mod snapshot;
