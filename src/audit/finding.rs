@@ -173,6 +173,9 @@ pub struct Finding {
     pub action: String,
     /// What is the same about it in a later audit: a pod's successor from the same owner has the same.
     pub fingerprint: String,
+    /// What tells it from the others of its rule about the same object and pool; empty where there is one at most.
+    #[serde(skip)]
+    pub(super) particular: String,
 }
 
 impl Finding {
@@ -196,6 +199,7 @@ impl Finding {
             message: message.into(),
             action: action.into(),
             fingerprint: String::new(),
+            particular: String::new(),
         };
         finding.fingerprinted()
     }
@@ -224,13 +228,25 @@ impl Finding {
         Self { field: Some(field.into()), ..self }
     }
 
+    /// The same, told from others of its rule about the same object and pool: by something that stays as it is from
+    /// one audit to the next.
+    #[must_use]
+    pub fn particularly(self, particular: impl Into<String>) -> Self {
+        Self { particular: particular.into(), ..self }.fingerprinted()
+    }
+
     /// Without versions, which change with the cluster, and without what a controller makes up: names of pods and the
     /// nodes that they come to be on.
     fn fingerprinted(self) -> Self {
         let object = self.controller.as_ref().unwrap_or(&self.object);
         let pool = self.pool.as_deref().unwrap_or_default();
-        let ObjectRef { kind, namespace, name, .. } = object;
-        let fingerprint = format!("{}/{}/{kind}/{namespace}/{name}/{pool}", self.rule.id(), object.group());
+        let ObjectRef { kind, namespace, .. } = object;
+        let name = object.lasting_name();
+        let mut fingerprint = format!("{}/{}/{kind}/{namespace}/{name}/{pool}", self.rule.id(), object.group());
+        if !self.particular.is_empty() {
+            fingerprint.push('/');
+            fingerprint.push_str(&self.particular);
+        }
         Self { fingerprint, ..self }
     }
 }

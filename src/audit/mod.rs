@@ -9,7 +9,11 @@
 //! | `occupants` | who is on a GPU node, how that came in, and what it takes |
 //! | `remedy` | what to do about a pod that does not belong on its node |
 //! | `accounts` | GPUs by node and pool: what there is, is requested, is free, and is blocked |
-//! | `templates` | what will make pods that break the contract; allowlists and exemptions that lead nowhere |
+//! | `rules` | what the contract's rules say of every pod |
+//! | `templates` | what will make pods that break the contract |
+//! | `stale` | allowlists and exemptions that lead nowhere |
+//! | `adopt` | exemptions for what breaks the contract today |
+//! | `baseline` | what is new since an earlier audit |
 //! | `coverage` | which DaemonSets reach the GPU nodes |
 //! | `pending` | why a pod finds no node |
 //! | `finding` | the catalogue of checks, and what one found |
@@ -18,15 +22,22 @@
 //! | `words` | amounts, lists and commands as a person reads them |
 
 mod accounts;
+mod adopt;
+mod baseline;
 mod finding;
 mod form;
 mod occupants;
 mod outcome;
 mod remedy;
+mod rules;
 pub mod snapshot;
+mod stale;
+mod templates;
 mod view;
 mod words;
 
+pub use adopt::adopt;
+pub use baseline::{Baseline, BaselineError};
 pub use finding::{Check, Finding, Severity};
 pub use form::{ReportForm, ReportKind};
 pub use outcome::*;
@@ -43,6 +54,7 @@ pub fn audit(policy: &Policy, snapshot: &Snapshot, source: &str, now: i64) -> Au
     let view = View::new(&policy, snapshot, now);
     let mut audit = Audit::of(&view, source, now);
     occupants::judge(&view, &mut audit);
+    templates::judge(&view, &mut audit);
     audit.conclude();
     audit
 }

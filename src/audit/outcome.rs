@@ -58,6 +58,12 @@ pub struct Summary {
     pub pods_on_gpu_nodes: ByClass<usize>,
     /// The findings.
     pub findings: BySeverity,
+    /// How many findings are not shown because a baseline has them; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<usize>,
+    /// How many findings of a baseline are gone; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<usize>,
 }
 
 /// One value for each class of pods.

@@ -177,29 +177,38 @@ impl<'s> View<'s> {
     }
 
     fn judge_anew(&self, pod: &Pod) -> Judged {
+        let judged = self.ask(pod, Phase::Validating, |subject| {
+            (self.policy.requested_pools(subject, self), self.policy.decide(subject, self))
+        });
+        match judged {
+            Ok((asked, decision)) => Judged { asked, decision: Ok(decision) },
+            Err(error) => Judged { asked: PoolSet::default(), decision: Err(error) },
+        }
+    }
+
+    /// What the mutating webhook would do with the pod, were it created as it is. `None` where it cannot be judged.
+    pub(super) fn complete(&self, pod: &Pod) -> Option<Decision> {
+        self.ask(pod, Phase::Mutating, |subject| self.policy.decide(subject, self)).ok()
+    }
+
+    /// Asks about the request that would create the pod as it is; or says why there can be none.
+    fn ask<T>(&self, pod: &Pod, phase: Phase, ask: impl FnOnce(&Subject<'_>) -> T) -> Result<T, String> {
         let json = pod.json();
-        let object = match Kind::Pod.read(&json) {
-            Ok(object) => object,
-            Err(error) => {
-                return Judged { asked: PoolSet::default(), decision: Err(error.to_string()) };
-            }
-        };
+        let object = Kind::Pod.read(&json).map_err(|_| Kind::Pod.fault(&json))?;
         let username = self.maker(pod);
-        let groups: &[Text<'_>] = if pod.is_mirror { &["system:nodes".into()] } else { &[] };
-        let requester = Requester { username: &username, groups };
-        let subject = subject(&pod.namespace, requester, &object);
-        Judged { asked: self.policy.requested_pools(&subject, self), decision: Ok(self.policy.decide(&subject, self)) }
+        let groups = groups_of(&username);
+        let groups: Vec<Text<'_>> = groups.iter().map(|group| group.as_str().into()).collect();
+        let requester = Requester { username: &username, groups: &groups };
+        Ok(ask(&Subject { phase, ..subject(&pod.namespace, requester, &object) }))
     }
 
-    /// What admission would say of an object that makes pods, were it created as it is. Not for custom resources.
-    pub(super) fn judge_template(&self, namespace: &str, object: &Workload<'_>) -> Judged {
-        let subject = subject(namespace, Requester::default(), object);
-        Judged { asked: self.policy.requested_pools(&subject, self), decision: Ok(self.policy.decide(&subject, self)) }
-    }
-
-    /// The user name under which such a pod is made, as far as its owner tells; empty where it does not. A pod on a
-    /// node is there with the API server's consent, so that its owner is no mere claim.
-    fn maker(&self, pod: &Pod) -> String {
+    /// The user name under which such a pod is made, as far as its owner tells; empty where it does not. A pod that is
+    /// stored is there with the consent of the controller that its owner names, and of the kubelet that it mirrors: they
+    /// delete what is not theirs. What a manifest says of its owner is a claim of who wrote it.
+    pub(super) fn maker(&self, pod: &Pod) -> String {
+        if !pod.is_stored {
+            return String::new();
+        }
         if let (true, Some(node)) = (pod.is_mirror, &pod.node) {
             return format!("system:node:{node}");
         }
@@ -216,7 +225,20 @@ fn address(pod: &Pod) -> usize {
     std::ptr::from_ref(pod).addr()
 }
 
-fn subject<'a>(namespace: &'a str, requester: Requester<'a>, object: &'a Workload<'a>) -> Subject<'a> {
+/// The groups that the API server puts a user into, as far as the name tells.
+fn groups_of(username: &str) -> Vec<String> {
+    let mut groups = vec!["system:authenticated".to_owned()];
+    let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    if let Some((namespace, _)) = account {
+        groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
+    }
+    if username.starts_with("system:node:") {
+        groups.push("system:nodes".to_owned());
+    }
+    groups
+}
+
+pub(super) fn subject<'a>(namespace: &'a str, requester: Requester<'a>, object: &'a Workload<'a>) -> Subject<'a> {
     Subject { phase: Phase::Validating, operation: Operation::Create, namespace, requester, object }
 }
 

@@ -2,8 +2,9 @@
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -12,9 +13,12 @@ use super::cluster_audit::{OfCluster, Taken, contract_name};
 use super::documents;
 use super::{Failure, Success, contract_file, load_contract, print};
 use crate::audit::snapshot::Builder;
-use crate::audit::{self, Severity, Snapshot};
+use crate::audit::{self, Baseline, Severity, Snapshot};
 use crate::policy::visible;
 use crate::report::audit::{self as report, Shown};
+
+/// The last second of which a contract can write the day.
+const END_OF_YEAR_9999: i64 = 253_402_300_799;
 
 /// Find what already breaks the contract
 ///
@@ -44,6 +48,15 @@ pub(super) struct Audit {
     #[arg(long)]
     all: bool,
 
+    /// Show only what is new since an earlier audit: what --output json printed
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+
+    /// Print instead, as YAML, the exemptions under which what runs today goes on running for so long when the contract
+    /// starts to enforce
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with_all = ["baseline", "fail_on", "output"])]
+    adopt: Option<Duration>,
+
     /// The form of the report
     #[arg(long, short, value_enum, default_value_t = AuditOutput::Text)]
     output: AuditOutput,
@@ -67,19 +80,25 @@ enum AuditOutput {
 
 impl Audit {
     pub(super) fn run(self, config: Option<&Path>) -> Result<Success, Failure> {
+        // Before anything is asked of a cluster.
+        let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
         let taken = if self.files.is_empty() { self.cluster.read(config)? } else { from_files(&self.files, config)? };
         self.cluster.save(&taken.snapshot)?;
         let now = self.at.unwrap_or_else(contract_file::now);
+        if let Some(duration) = self.adopt {
+            print(&adopt(&taken, now, duration)?)?;
+            return taken.end(Success::Clean);
+        }
         let mut audit = audit::audit(&taken.policy, &taken.snapshot, &taken.source, now);
         audit.contract.clone_from(&taken.contract);
-        print(&self.report(&audit, &taken)?)?;
+        // What the cluster keeps is all that there is, whatever somebody has seen already.
         self.cluster.publish(&audit)?;
-        // What a file holds is the caller's to mend; what a cluster does not show is a gap of the audit.
-        if !taken.is_live && !taken.snapshot.faults.is_empty() {
-            return Err(unusable(&taken.snapshot.faults));
+        if let Some(baseline) = &baseline {
+            audit.since(baseline);
         }
+        print(&self.report(&audit, &taken)?)?;
         let fails = self.fail_on.is_some_and(|least| audit.findings.iter().any(|finding| finding.severity >= least));
-        Ok(if fails { Success::Findings } else { Success::Clean })
+        taken.end(if fails { Success::Findings } else { Success::Clean })
     }
 
     fn report(&self, audit: &audit::Audit, taken: &Taken) -> Result<String, Failure> {
@@ -91,6 +110,22 @@ impl Audit {
             AuditOutput::Sarif => format!("{:#}\n", report::sarif(audit, taken.file.as_deref())),
         })
     }
+}
+
+impl Taken {
+    /// What a file holds is the caller's to mend; what a cluster does not show is a gap of the audit.
+    fn end(&self, success: Success) -> Result<Success, Failure> {
+        let faults = &self.snapshot.faults;
+        if self.is_live || faults.is_empty() { Ok(success) } else { Err(unusable(faults)) }
+    }
+}
+
+/// The exemptions for what runs today.
+fn adopt(taken: &Taken, now: i64, duration: Duration) -> Result<String, Failure> {
+    let until = i64::try_from(duration.as_secs()).ok().and_then(|seconds| now.checked_add(seconds));
+    let until = until.filter(|until| *until < END_OF_YEAR_9999);
+    let until = until.ok_or_else(|| Failure::Input(anyhow!("--adopt is longer than any expiry can be")))?;
+    Ok(audit::adopt(&taken.policy, &taken.snapshot, now, until))
 }
 
 fn from_files(files: &[PathBuf], config: Option<&Path>) -> Result<Taken, Failure> {
@@ -166,4 +201,11 @@ fn seconds(text: &str) -> Result<i64, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339);
     time.map(OffsetDateTime::unix_timestamp)
         .map_err(|error| format!("{error}; valid is a time as RFC 3339 has it, such as 2026-11-30T12:00:00Z"))
+}
+
+fn read_baseline(file: &Path) -> Result<Baseline, Failure> {
+    let name = file.display();
+    let json = std::fs::read_to_string(file).with_context(|| format!("the baseline {name} cannot be read"));
+    let baseline = json.and_then(|json| Baseline::read(&json).with_context(|| format!("{name} is no baseline")));
+    baseline.map_err(Failure::Input)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use json_patch::Patch;
 
 use super::exemption::Lapsed;
+use super::pool::PoolSet;
 
 /// How strongly a rule acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,6 +177,8 @@ impl fmt::Display for Rule {
 pub struct Finding {
     /// The rule.
     pub rule: Rule,
+    /// The pools that it concerns.
+    pub pools: PoolSet,
     /// What the contract wants done: the rule's own action.
     pub configured: Action,
     /// What is done, after the ceilings of mode, rollout and templates.

@@ -66,7 +66,7 @@ pub struct Owner {
 }
 
 /// An exemption that would have covered the subject, had it not expired.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lapsed {
     /// The exemption's name.
     pub exemption: String,
@@ -93,6 +93,12 @@ impl Exemption {
     #[must_use]
     pub fn is_expired(&self, now: i64) -> bool {
         self.expires.as_ref().is_some_and(|expiry| expiry.at <= now)
+    }
+
+    /// Whether it asks who makes the request.
+    #[must_use]
+    pub fn names_requesters(&self) -> bool {
+        self.users.is_some() || self.groups.is_some() || self.service_accounts.is_some()
     }
 
     /// Whether it covers all that a contract asks for.
@@ -126,7 +132,7 @@ impl Exemption {
     }
 
     fn covers_requester(&self, subject: &Subject<'_>) -> bool {
-        if self.users.is_none() && self.groups.is_none() && self.service_accounts.is_none() {
+        if !self.names_requesters() {
             return true;
         }
         // Who writes a template makes none of its pods.
@@ -182,6 +188,13 @@ fn owned(
 }
 
 impl Policy {
+    /// The same policy with more exemptions, for callers that ask what these would change.
+    #[must_use]
+    pub fn exempting(mut self, more: impl IntoIterator<Item = Exemption>) -> Self {
+        self.exemptions.extend(more);
+        self
+    }
+
     /// The exemptions that cover the subject, expired or not.
     pub(super) fn covering(&self, subject: &Subject<'_>) -> Vec<&Exemption> {
         self.exemptions.iter().filter(|exemption| exemption.covers(subject, &self.identities)).collect()

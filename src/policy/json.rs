@@ -220,18 +220,20 @@ pub(super) fn located<'de, T: Deserialize<'de>>(json: &'de str) -> String {
     let mut json = serde_json::Deserializer::from_str(json);
     match serde_path_to_error::deserialize::<_, T>(&mut json) {
         Ok(_) => "cannot be read".to_owned(),
-        Err(error) => {
-            let path = error.path().to_string();
-            let message = without_position(error.inner());
-            match path.as_str() {
-                "." => message,
-                path => {
-                    let start = if path.starts_with('[') { "" } else { "." };
-                    // A value that is read by itself knows the rest of the path.
-                    let separator = if message.starts_with(['[', '.']) { "" } else { ": " };
-                    format!("{start}{path}{separator}{message}")
-                }
-            }
+        Err(error) => at_path(error.path(), error.inner()),
+    }
+}
+
+/// What is wrong, behind the path to it.
+pub(super) fn at_path(path: &serde_path_to_error::Path, error: &serde_json::Error) -> String {
+    let message = without_position(error);
+    match path.to_string().as_str() {
+        "." => message,
+        path => {
+            let start = if path.starts_with('[') { "" } else { "." };
+            // A value that is read by itself knows the rest of the path.
+            let separator = if message.starts_with(['[', '.']) { "" } else { ": " };
+            format!("{start}{path}{separator}{message}")
         }
     }
 }

@@ -19,6 +19,7 @@ mod fence;
 mod identity;
 mod json;
 mod json_path;
+mod lacking;
 mod lever;
 mod placed;
 mod placement;
@@ -44,6 +45,7 @@ pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
 pub use json::{List, RawMap, StringMap, Text, Unread};
 pub(crate) use json::{object, visible, without_position};
 pub use json_path::JsonPath;
+pub use lacking::Lacking;
 pub use lever::{Lever, LeverChange, LeverKind, Levers};
 pub use placement::WhenTolerated;
 pub use pod::{MIRROR_ANNOTATION, Metadata, OwnerReference, Pod, PodSpec, ResourceClaim};
@@ -259,6 +261,7 @@ impl Policy {
             }
             decision.findings.push(Finding {
                 rule,
+                pools,
                 configured,
                 action: configured.min(ceiling),
                 field,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::json::{Text, object};
+use super::json::{Text, at_path, object};
 use super::pod::{Metadata, Place, Pod, PodSpec, ResourceMention, Resources};
 
 /// A kind whose pods are judged.
@@ -116,6 +116,18 @@ impl Kind {
     /// Where a field that rules read is not of the type that the kind gives it.
     pub fn read(self, json: &str) -> Result<Workload<'_>, serde_json::Error> {
         self.read_from(&mut serde_json::Deserializer::from_str(json))
+    }
+
+    /// Why an object of this kind cannot be read, behind the path to what is wrong.
+    #[must_use]
+    pub fn fault(self, json: &str) -> String {
+        let mut track = serde_path_to_error::Track::new();
+        let mut json = serde_json::Deserializer::from_str(json);
+        let outcome = self.read_from(serde_path_to_error::Deserializer::new(&mut json, &mut track)).map(|_| ());
+        match outcome {
+            Ok(()) => "cannot be read".to_owned(),
+            Err(error) => at_path(&track.path(), &error).trim_start_matches('.').to_owned(),
+        }
     }
 
     /// Reads an object of this kind from any deserializer that lends strings.

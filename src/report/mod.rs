@@ -1,5 +1,6 @@
 //! What a review and an audit found, as text for people and in the forms of other programs.
 
+pub mod audit;
 mod diff;
 mod json;
 mod text;

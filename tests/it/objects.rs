@@ -78,6 +78,18 @@ impl Asked {
     }
 }
 
+/// The pods of all cases that are created: each with its case's id, in its case's namespace.
+pub fn pods() -> Vec<(String, Value)> {
+    let created = cases("objects.jsonl").into_iter().filter(|case| case["operation"] == "CREATE");
+    let pod = |case: Value| {
+        let mut pod = Asked::of(&case).pod;
+        (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
+        pod["metadata"]["namespace"] = case["namespace"].clone();
+        (case["id"].as_str().unwrap().to_owned(), pod)
+    };
+    created.map(pod).collect()
+}
+
 fn list(value: &Value) -> Value {
     if value.is_null() { json!([]) } else { value.clone() }
 }

@@ -329,7 +329,9 @@ impl<'p> Builder<'p> {
         };
         let workload: read::Workload<'_> = parse(json)?;
         let metadata = &workload.metadata;
-        let object = self.object(api_version, name, metadata);
+        // A manifest may leave the namespace to who applies it.
+        let namespace = self.share(namespace_or_default(&metadata.namespace));
+        let object = ObjectRef { namespace, ..self.object(api_version, name, metadata) };
         let controller = self.link(&object, metadata)?;
         // What something else keeps follows that: a Deployment's ReplicaSets, most of them old, a CronJob's Jobs.
         let is_kept = controller.as_ref().is_some_and(|owner| {

@@ -9,6 +9,7 @@ mod read;
 mod save;
 mod stream;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -120,6 +121,25 @@ impl ObjectRef {
     #[must_use]
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The name without what a Deployment or a CronJob makes up for each of the owners that it makes, which is another
+    /// with its next version or its next run: `shop-*` for ReplicaSet `shop-5d4f8c7b9c` and for Job `shop-29000000`.
+    #[must_use]
+    pub fn lasting_name(&self) -> Cow<'_, str> {
+        let is_made_up = |end: &str| match (self.group(), &*self.kind) {
+            // A pod-template-hash: the decimal digits of 32 bits, in ten of the letters that make no words.
+            ("apps", "ReplicaSet") => {
+                (6..=10).contains(&end.len()) && end.bytes().all(|byte| b"456789bcdf".contains(&byte))
+            }
+            // Minutes since 1970.
+            ("batch", "Job") => (8..=10).contains(&end.len()) && end.bytes().all(|byte| byte.is_ascii_digit()),
+            _ => false,
+        };
+        match self.name.rsplit_once('-') {
+            Some((start, end)) if is_made_up(end) => format!("{start}-*").into(),
+            _ => Cow::Borrowed(&self.name),
+        }
     }
 }
 

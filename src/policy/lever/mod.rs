@@ -146,6 +146,7 @@ impl Policy {
             let act = if change.old.is_some() { "change" } else { "set" };
             decision.findings.push(Finding {
                 rule: Rule::LeverChange,
+                pools: readers.pools,
                 configured,
                 action: configured.min(decision.mode.ceiling()),
                 field,

@@ -104,7 +104,7 @@ fn fitting(results: Vec<Value>, room: usize) -> Vec<Value> {
 }
 
 fn of_finding(finding: &Finding, form: ReportForm, seconds: i64) -> Value {
-    let Finding { rule, severity, object, controller, pool, node, field, message, action, fingerprint } = finding;
+    let Finding { rule, severity, object, controller, pool, node, field, message, action, fingerprint, .. } = finding;
     let mut properties = Map::new();
     let controller = controller.as_ref().map(ToString::to_string);
     let properties_of = [

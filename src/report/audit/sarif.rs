@@ -93,7 +93,7 @@ fn level(severity: Severity) -> &'static str {
 }
 
 fn result(finding: &Finding, index: Option<usize>, file: Option<&str>) -> Value {
-    let Finding { rule, severity, object, controller, pool, node, field, message, action, fingerprint } = finding;
+    let Finding { rule, severity, object, controller, pool, node, field, message, action, fingerprint, .. } = finding;
     let end = if message.ends_with(['.', ':', '!', '?']) || action.is_empty() { "" } else { "." };
     let separator = if action.is_empty() { "" } else { " " };
     let text = format!("{}{end}{separator}{}", visible(message), printable(action));

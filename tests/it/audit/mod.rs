@@ -2,6 +2,10 @@
 
 /// What there is of GPUs, what is free, and what is blocked.
 mod accounts;
+/// The exemptions under which what runs today goes on running.
+mod adopt;
+/// What is new since an earlier audit.
+mod baseline;
 pub mod cluster;
 /// An audit as objects of the cluster.
 mod cluster_reports;
@@ -13,7 +17,11 @@ mod occupants;
 mod outputs;
 /// What the role of a reader allows.
 mod reader;
+/// What the contract's rules say of pods.
+mod rules;
 /// A snapshot that is written and read again.
 mod saved;
 /// What is read of objects, in whatever form they come.
 mod snapshot;
+/// What is said of templates, and of entries of the contract that lead nowhere.
+mod templates;

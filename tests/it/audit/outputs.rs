@@ -168,6 +168,8 @@ fn sample() -> Audit {
             pods: 900,
             pods_on_gpu_nodes: ByClass { gpu_workload: 6, daemon_set: 12, platform: 1, ordinary: 25 },
             findings: counted,
+            hidden: Some(4),
+            resolved: Some(2),
         },
         pools: vec![
             PoolAccount {
@@ -176,6 +178,7 @@ fn sample() -> Audit {
                 gpus: GPUS,
                 ordinary_pods: 25,
                 needs: Some(amounts(8_000, 64)),
+                gpus_per_pod: Some(1),
             },
             PoolAccount { name: "spare".into(), ..PoolAccount::default() },
         ],

@@ -1,0 +1,115 @@
+//! What the contract's rules say of the templates that make pods, running or scaled to zero, and which templates of GPU
+//! pods rely on the webhook for their placement.
+
+use super::rules::{self, Unknown};
+use super::snapshot::Workload;
+use super::stale::{self, Uses};
+use super::view::{View, subject};
+use super::{Audit, Check, Finding, ObjectRef, Severity};
+use crate::policy::{CustomResource, Decision, Kind, Lacking, Mode, Requester, Unreadable, visible};
+
+/// Judges pods and templates by the contract's rules, and the contract by what it leads to.
+pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
+    let (mut uses, mut unknown) = (Uses::of(view), Unknown::default());
+    rules::judge(view, audit, &mut uses, &mut unknown);
+    for workload in &view.snapshot.workloads {
+        let object = &workload.object;
+        match Judged::of(view, workload) {
+            Ok(judged) => {
+                uses.note(&judged.decision, object, false);
+                unknown.note(&object.namespace, &judged.decision);
+                judged.tell(view, audit, object);
+            }
+            Err(error) => audit.findings.push(rules::unreadable(object, &error)),
+        }
+    }
+    unknown.tell(audit);
+    stale::judge(view, audit, &uses);
+}
+
+/// What admission would say of an object that makes pods, and what it would give its pods.
+pub(super) struct Judged {
+    pub(super) decision: Decision,
+    lacking: Option<Lacking>,
+}
+
+impl Judged {
+    /// Judges the object as if it were created as it is; or says why it cannot be.
+    pub(super) fn of(view: &View<'_>, workload: &Workload) -> Result<Self, String> {
+        let Workload { object, kind, .. } = workload;
+        let resource = view.policy.custom_resource(object.group(), &object.kind);
+        if let (Kind::Custom, Some(resource)) = (kind, resource) {
+            let unreadable = |Unreadable { field, message }| match (&*field, message.starts_with(['[', '.'])) {
+                ("", _) => message.trim_start_matches('.').to_owned(),
+                (_, true) => format!("{field}{message}"),
+                (_, false) => format!("{field}: {message}"),
+            };
+            return Self::of_custom(view, workload, resource).map_err(unreadable);
+        }
+        let read = kind.read(workload.json()).map_err(|_| kind.fault(workload.json()))?;
+        let subject = subject(&object.namespace, Requester::default(), &read);
+        Ok(Self { decision: view.policy.decide(&subject, view), lacking: view.policy.lacking(&subject, view) })
+    }
+
+    fn of_custom(view: &View<'_>, workload: &Workload, resource: &CustomResource) -> Result<Self, Unreadable> {
+        let object = resource.read(workload.json())?;
+        let templates = resource.find(&object)?;
+        if let Some(excess) = templates.excess() {
+            return Err(excess);
+        }
+        let whole = object.whole();
+        let subject = subject(&workload.object.namespace, Requester::default(), &whole);
+        Ok(Self {
+            decision: view.policy.decide_several(&subject, &templates, None, view)?,
+            lacking: view.policy.lacking_several(&subject, &templates, view),
+        })
+    }
+
+    fn tell(&self, view: &View<'_>, audit: &mut Audit, object: &ObjectRef) {
+        let Self { decision, lacking } = self;
+        for finding in &decision.findings {
+            let place = format!("{} of {object}", visible(&finding.field));
+            let action = rules::change(finding.rule, &place);
+            audit.findings.push(rules::of_rule(view, finding, object, action));
+        }
+        audit.findings.extend(decision.faults.iter().map(|fault| rules::of_fault(fault, object)));
+        audit.findings.extend(lacking.iter().map(|lacking| without_placement(view, decision.mode, lacking, object)));
+    }
+}
+
+fn without_placement(view: &View<'_>, mode: Mode, lacking: &Lacking, object: &ObjectRef) -> Finding {
+    let Lacking { pool, taints, labels, tolerations, node_selector } = lacking;
+    let pool = &view.policy.pools()[*pool].name;
+    let mut missing: Vec<_> = taints.iter().map(|taint| format!("the toleration of {taint}")).collect();
+    missing.extend(labels.iter().map(|(key, value)| format!("the nodeSelector {key}={value}")));
+    let mut add: Vec<_> =
+        taints.iter().map(|taint| format!("{} to {tolerations}", taint.exact_toleration_text())).collect();
+    add.extend(labels.iter().map(|(key, value)| format!("{key}: {value} to {node_selector}")));
+    let (missing, add) = (listing(&missing), visible(&listing(&add)).into_owned());
+    let (severity, message, action) = if mode == Mode::Audit {
+        (
+            Severity::Low,
+            format!(
+                "its pods request GPUs of pool {pool} and have not {missing}: in mode audit nobody gives it to them"
+            ),
+            format!("Add {add}; or set the mode to warn or enforce, in which the webhook gives it to each pod."),
+        )
+    } else {
+        (
+            Severity::Info,
+            format!("its pods request GPUs of pool {pool} and have {missing} from the webhook alone"),
+            format!("Nothing, while the webhook runs. So that its pods need no webhook, add {add}."),
+        )
+    };
+    let field = if taints.is_empty() { node_selector } else { tolerations };
+    Finding::new(Check::TemplateWithoutPlacement, severity, object.clone(), message, action).in_pool(pool).at(field)
+}
+
+/// As in a sentence: `a, b and c`.
+fn listing(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
