@@ -27,6 +27,8 @@ mod baseline;
 mod finding;
 mod form;
 mod occupants;
+mod coverage;
+mod nodes;
 mod outcome;
 mod remedy;
 mod rules;
@@ -55,6 +57,19 @@ pub fn audit(policy: &Policy, snapshot: &Snapshot, source: &str, now: i64) -> Au
     let mut audit = Audit::of(&view, source, now);
     occupants::judge(&view, &mut audit);
     templates::judge(&view, &mut audit);
+    nodes::judge(&view, &mut audit);
+    coverage::judge(&view, &mut audit);
+    audit.conclude();
+    audit
+}
+
+/// Audits nothing but the nodes: their labels, taints, GPUs and groups. Nothing in that expires, so that the time does
+/// not matter.
+#[must_use]
+pub fn audit_nodes(policy: &Policy, snapshot: &Snapshot, source: &str) -> Audit {
+    let view = View::new(policy, snapshot, 0);
+    let mut audit = Audit::of(&view, source, 0);
+    nodes::judge(&view, &mut audit);
     audit.conclude();
     audit
 }

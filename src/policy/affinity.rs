@@ -1,7 +1,21 @@
 //! Node affinity: what a pod wants of the labels and the name of its node.
 
 use super::json::{List, Text, object};
+use super::pod::PodSpec;
 use super::toleration::decimal_integer;
+
+impl PodSpec<'_> {
+    /// Whether its nodeSelector and its required node affinity admit a node of this name and these labels, as the
+    /// scheduler and the DaemonSet controller judge it. Taints are another question.
+    #[must_use]
+    pub fn selects_node<'v>(&self, name: &str, label: impl Fn(&str) -> Option<&'v str>) -> bool {
+        let selects = self
+            .node_selector
+            .as_ref()
+            .is_none_or(|selector| selector.value.0.iter().all(|(key, _)| selector.value.get(key) == label(key)));
+        selects && self.required_terms().is_none_or(|terms| terms.iter().any(|term| term.admits(name, &label)))
+    }
+}
 
 object! {
     /// The affinity of a pod, as far as it concerns nodes' labels.
@@ -47,6 +61,14 @@ impl<'a> NodeSelectorTerm<'a> {
         })
     }
 
+    /// Whether a node meets all that the term says. A term that says nothing admits no node.
+    fn admits<'v>(&self, name: &str, label: &impl Fn(&str) -> Option<&'v str>) -> bool {
+        let says_nothing = self.expressions().is_empty() && self.match_fields.is_empty();
+        !says_nothing
+            && self.expressions().iter().all(|expression| expression.holds(label(&expression.key)))
+            && self.match_fields.iter().all(|field| &*field.key == "metadata.name" && field.holds(Some(name)))
+    }
+
     /// The node that the term names, and no other.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
@@ -67,6 +89,27 @@ object! {
         pub operator: Text<'a> = "operator",
         /// The operands.
         pub values: List<Text<'a>> = "values",
+    }
+}
+
+impl NodeSelectorRequirement<'_> {
+    /// Whether it holds for a label with this value, `None` where the node has no such label. As upstream judges it,
+    /// which takes every integer that Go can read, and lets no node meet an operator that it does not know.
+    fn holds(&self, value: Option<&str>) -> bool {
+        let is_among = || value.is_some_and(|value| self.values.iter().any(|candidate| &**candidate == value));
+        let numbers = || {
+            let operand = self.values.first()?;
+            Some((value?.parse::<i64>().ok()?, operand.parse::<i64>().ok()?))
+        };
+        match &*self.operator {
+            "In" => is_among(),
+            "NotIn" => !is_among(),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => numbers().is_some_and(|(value, operand)| value > operand),
+            "Lt" => numbers().is_some_and(|(value, operand)| value < operand),
+            _ => false,
+        }
     }
 }
 

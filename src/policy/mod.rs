@@ -53,6 +53,8 @@ pub use pool::{Models, Pool, PoolSet};
 pub use quantity::{NotAQuantity, Quantity};
 pub use rollout::{InForce, Rollout};
 pub use subject::{Operation, Phase, Requester, Subject};
+#[cfg(feature = "server")]
+pub(crate) use toleration::yaml_word;
 pub use toleration::{ComparisonOperators, Effect, NodeTaint, Taint, Toleration};
 pub use workload::{Kind, Workload};
 

@@ -5,6 +5,7 @@
 //! `TaintTolerationComparisonOperators`) cannot be seen from here, so the policy takes them as on:
 //! a toleration that passes a taint only there must not be a way in.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::json::{Excerpt, Text, object};
@@ -95,8 +96,8 @@ impl Taint {
 
     /// The exact toleration as a person writes it in YAML.
     pub(crate) fn exact_toleration_text(&self) -> String {
-        let value = if self.value.is_empty() { "\"\"" } else { &self.value };
-        format!("{{key: {}, operator: Equal, value: {value}, effect: {}}}", self.key, self.effect)
+        let (key, value) = (yaml_word(&self.key), yaml_word(&self.value));
+        format!("{{key: {key}, operator: Equal, value: {value}, effect: {}}}", self.effect)
     }
 }
 
@@ -212,6 +213,16 @@ impl fmt::Display for Toleration<'_> {
         }
         f.write_str("}")
     }
+}
+
+/// A string as YAML takes it for one, with quotes where it would read as something else: a taint's value is often
+/// `true`.
+pub(crate) fn yaml_word(text: &str) -> Cow<'_, str> {
+    const OTHERS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./".contains(letter))
+        && !OTHERS.iter().any(|other| text.eq_ignore_ascii_case(other));
+    if is_plain { text.into() } else { serde_json::Value::from(text).to_string().into() }
 }
 
 /// An integer in the only spelling that `Gt` and `Lt` accept: no plus, no leading zero, no `-0`

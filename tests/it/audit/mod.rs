@@ -21,6 +21,10 @@ mod reader;
 mod rules;
 /// A snapshot that is written and read again.
 mod saved;
+/// Which DaemonSets reach the GPU nodes.
+mod coverage;
+/// Labels, taints, GPUs and groups of nodes.
+mod nodes;
 /// What is read of objects, in whatever form they come.
 mod snapshot;
 /// What is said of templates, and of entries of the contract that lead nowhere.

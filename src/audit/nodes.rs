@@ -1,0 +1,154 @@
+//! Labels, taints, GPUs and groups of nodes: whether the nodes keep their side of the contract.
+//!
+//! A node is held against one pool, the one that it is most likely meant for, so that what is wrong with it is said once.
+
+mod gpus;
+mod group;
+mod labels;
+mod taints;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::finding::{Check, Finding, Severity};
+use super::outcome::Audit;
+use super::snapshot::{Node, ObjectRef};
+use super::view::{Standing, View};
+use crate::policy::{Pool, visible};
+
+pub(super) use taints::{differing, is_transient};
+
+/// What makes a node one that differs from the contract or from its like. A node that is cordoned, not ready or sliced
+/// in several ways is so because somebody wants it, or for a while.
+const DRIFT: [Check; 7] = [
+    Check::NodeWithoutTaint,
+    Check::NodeTaintDiffers,
+    Check::NodeWithoutLabel,
+    Check::NodeLabelDiffers,
+    Check::NodeWithoutGpus,
+    Check::NodeGroupDrift,
+    Check::NodeExtraTaint,
+];
+
+/// Judges every node that has to do with GPUs, and those that should have by their group.
+pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
+    let mut findings = Vec::new();
+    for (node, standing) in view.gpu_nodes() {
+        let Some(pool) = pool_of(view, node, standing) else { continue };
+        let subject = Subject { view, node, standing, pool };
+        labels::judge(&subject, &mut findings);
+        taints::judge(&subject, &mut findings);
+        gpus::judge(&subject, &mut findings);
+        subject.judge_condition(&mut findings);
+    }
+    group::judge(view, &mut findings);
+    let drifted = findings.iter().filter(|finding| DRIFT.contains(&finding.rule));
+    let drifted: BTreeSet<_> = drifted.map(|finding| &finding.object.name).collect();
+    audit.summary.drifted_nodes = drifted.len();
+    audit.findings.extend(findings);
+}
+
+/// What the node has in common with those that should be as it is, such as `node pool gpu-a100`; empty where nothing
+/// says so.
+pub(super) fn group(node: &Node) -> String {
+    group::name(node)
+}
+
+/// The pool that a node is held against: of those that it may be meant for the one of which it has most, the first in
+/// the contract where several are alike.
+pub(super) fn pool_of<'s>(view: &View<'s>, node: &Node, standing: Standing) -> Option<&'s Pool> {
+    let closeness = |index: &usize| {
+        let pool = &view.policy.pools()[*index];
+        let labels = pool.node_selector.iter().filter(|(key, value)| label(node, key) == Some(value));
+        let taints = pool.taints.iter().filter(|taint| node.fact.has_taint(taint));
+        let like_labels = pool.node_selector.iter().filter(|(key, value)| labels::like(node, key, value).is_some());
+        let like_taints = differing(node, pool).len();
+        let whole = (standing.offers.contains(*index), standing.tainted.contains(*index));
+        Reverse((whole, labels.count() + taints.count(), like_labels.count() + like_taints))
+    };
+    let index = standing.pools.iter().min_by_key(closeness)?;
+    view.policy.pools().get(index)
+}
+
+/// A node beside its pool.
+#[derive(Debug, Clone, Copy)]
+struct Subject<'v, 's> {
+    view: &'v View<'s>,
+    node: &'s Node,
+    standing: Standing,
+    pool: &'s Pool,
+}
+
+impl Subject<'_, '_> {
+    /// The node's name for messages and commands.
+    fn name(&self) -> std::borrow::Cow<'_, str> {
+        visible(&self.node.name)
+    }
+
+    /// Whether it has GPUs of its pool.
+    fn offers(&self) -> bool {
+        self.is_in(self.standing.offers)
+    }
+
+    /// Whether it carries all labels of its pool.
+    fn is_labelled(&self) -> bool {
+        self.is_in(self.standing.labelled)
+    }
+
+    fn is_in(&self, pools: crate::policy::PoolSet) -> bool {
+        self.view.pools(pools).any(|pool| pool.name == self.pool.name)
+    }
+
+    /// What it has of its pool's resources, as a person says it: `8 nvidia.com/gpu`; empty where it has nothing.
+    fn gpus(&self) -> String {
+        let amounts = self.node.capacity.extended.iter();
+        let own = amounts.filter(|(resource, amount)| *amount > 0 && self.pool.resources.matches(resource));
+        own.map(|(resource, amount)| format!("{amount} {}", visible(resource))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// A finding about the node, in which nothing that stands in its object can speak to a terminal.
+    fn finding(&self, rule: Check, severity: Severity, message: &str, action: &str) -> Finding {
+        let (message, action) = (visible(message), visible(action));
+        Finding::new(rule, severity, object(self.node), message, action).in_pool(&self.pool.name)
+    }
+
+    /// Whether it takes pods at all.
+    fn judge_condition(&self, findings: &mut Vec<Finding>) {
+        let (name, gpus) = (self.name(), self.gpus());
+        let gpus = if gpus.is_empty() { "it".to_owned() } else { format!("its {gpus}") };
+        if self.node.unschedulable {
+            let message = format!("the node {name} is cordoned: {gpus} can be given to no new pod");
+            let action = format!("kubectl uncordon {name} when what it was cordoned for is done");
+            findings.push(self.finding(Check::NodeCordoned, Severity::Info, &message, &action));
+        }
+        if self.node.ready == Some(false) {
+            let message = format!("the node {name} is not ready: {gpus} can be given to no new pod");
+            let action = format!("kubectl describe node {name}: its conditions and events say why");
+            findings.push(self.finding(Check::NodeNotReady, Severity::Medium, &message, &action));
+        }
+    }
+}
+
+fn object(node: &Node) -> ObjectRef {
+    ObjectRef::new("v1", "Node", "", &node.name)
+}
+
+fn label<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
+    node.labels.get(key).map(|value| &**value)
+}
+
+/// The name in a key that may have a prefix: `gpu` of `nvidia.com/gpu`.
+fn name_in(key: &str) -> &str {
+    key.rsplit_once('/').map_or(key, |(_, name)| name)
+}
+
+/// In what two differ, part by part: what the part is called, as it is wanted, and as it is.
+fn differences(parts: &[(&str, &str, &str)]) -> String {
+    let difference = |(what, wanted, own): &(&str, &str, &str)| match *own {
+        own if own == *wanted => None,
+        own if own.eq_ignore_ascii_case(wanted) => Some(format!("the {what} in other letters, and their case counts")),
+        "" => Some(format!("no {what}")),
+        _ => Some(format!("another {what}")),
+    };
+    parts.iter().filter_map(difference).collect::<Vec<_>>().join(", ")
+}
