@@ -16,6 +16,8 @@
 //! | `baseline` | what is new since an earlier audit |
 //! | `coverage` | which DaemonSets reach the GPU nodes |
 //! | `pending` | why a pod finds no node |
+//! | `fit` | whether a pod may run on a node, and what is left of the node |
+//! | `what_if` | what a taint or a label would do, before anyone gives it to a node |
 //! | `finding` | the catalogue of checks, and what one found |
 //! | `form` | the kinds of objects in which a cluster keeps reports |
 //! | `outcome` | all that an audit says, in the form of its JSON |
@@ -24,18 +26,21 @@
 mod accounts;
 mod adopt;
 mod baseline;
-mod finding;
-mod form;
-mod occupants;
 mod coverage;
+mod finding;
+mod fit;
+mod form;
 mod nodes;
+mod occupants;
 mod outcome;
+mod pending;
 mod remedy;
 mod rules;
 pub mod snapshot;
 mod stale;
 mod templates;
 mod view;
+mod what_if;
 mod words;
 
 pub use adopt::adopt;
@@ -44,6 +49,7 @@ pub use finding::{Check, Finding, Severity};
 pub use form::{ReportForm, ReportKind};
 pub use outcome::*;
 pub use snapshot::{ObjectRef, Resource, Snapshot};
+pub use what_if::*;
 pub use words::{amounts_text, bytes_text, count_text, cpu_text, list_text};
 
 use crate::policy::Policy;
@@ -70,6 +76,7 @@ pub fn audit_nodes(policy: &Policy, snapshot: &Snapshot, source: &str) -> Audit 
     let view = View::new(policy, snapshot, 0);
     let mut audit = Audit::of(&view, source, 0);
     nodes::judge(&view, &mut audit);
+    pending::judge(&view, &mut audit);
     audit.conclude();
     audit
 }

@@ -5,8 +5,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::finding::{Finding, Severity};
-use super::snapshot::{Amounts, ObjectRef, Qos, Resource};
+use super::snapshot::{Amounts, ObjectRef, Qos, Resource, Snapshot};
 use super::view::View;
+use super::what_if::WhatIf;
 
 /// The version of the form.
 pub const VERSION: &str = "gpufence.io/audit/v1";
@@ -40,6 +41,9 @@ pub struct Audit {
     pub findings: Vec<Finding>,
     /// What could not be judged, because nobody gave it or it could not be read.
     pub gaps: Vec<String>,
+    /// What a change to nodes would do, where it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIf>,
 }
 
 /// The numbers of an audit.
@@ -303,13 +307,18 @@ pub struct Pending {
     pub action: String,
 }
 
+/// What a snapshot does not know.
+pub(super) fn gaps(snapshot: &Snapshot) -> Vec<String> {
+    let missing = Resource::ALL.into_iter().filter(|resource| !snapshot.knows_all(*resource));
+    let gaps = missing.map(|resource| format!("the {} of the cluster are not all known", resource.as_str()));
+    gaps.chain(snapshot.faults.iter().cloned()).collect()
+}
+
 impl Audit {
     /// What there is to say before anything is looked for.
     pub(super) fn of(view: &View<'_>, source: &str, now: i64) -> Self {
         let taken = OffsetDateTime::from_unix_timestamp(now).ok().and_then(|time| time.format(&Rfc3339).ok());
         let snapshot = view.snapshot;
-        let missing = Resource::ALL.into_iter().filter(|resource| !snapshot.knows_all(*resource));
-        let gaps = missing.map(|resource| format!("the {} of the cluster are not all known", resource.as_str()));
         Self {
             version: VERSION,
             taken: taken.unwrap_or_default(),
@@ -327,7 +336,8 @@ impl Audit {
             daemon_sets: Vec::new(),
             pending: Vec::new(),
             findings: Vec::new(),
-            gaps: gaps.chain(snapshot.faults.iter().cloned()).collect(),
+            gaps: gaps(snapshot),
+            what_if: None,
         }
     }
 

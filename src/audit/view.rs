@@ -202,6 +202,21 @@ impl<'s> View<'s> {
         Ok(ask(&Subject { phase, ..subject(&pod.namespace, requester, &object) }))
     }
 
+    /// The pod's JSON as the webhook would complete it, were it created anew; `None` where it would not touch it, be it
+    /// for the mode, the namespace, or because nothing is missing.
+    pub(super) fn completed(&self, pod: &Pod) -> Option<String> {
+        let injection = self.complete(pod)?.injection.filter(|injection| injection.enforced)?;
+        let mut whole: serde_json::Value = serde_json::from_str(&pod.json()).ok()?;
+        json_patch::patch(&mut whole, &injection.patch).ok()?;
+        Some(whole.to_string())
+    }
+
+    /// What admission would say of an object that makes pods, were it created as it is. Not for custom resources.
+    pub(super) fn judge_template(&self, namespace: &str, object: &Workload<'_>) -> Judged {
+        let subject = subject(namespace, Requester::default(), object);
+        Judged { asked: self.policy.requested_pools(&subject, self), decision: Ok(self.policy.decide(&subject, self)) }
+    }
+
     /// The user name under which such a pod is made, as far as its owner tells; empty where it does not. A pod that is
     /// stored is there with the consent of the controller that its owner names, and of the kubelet that it mirrors: they
     /// delete what is not theirs. What a manifest says of its owner is a claim of who wrote it.

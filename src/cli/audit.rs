@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::cluster_audit::{OfCluster, Taken, contract_name};
 use super::documents;
+use super::what_if::WhatIf;
 use super::{Failure, Success, contract_file, load_contract, print};
 use crate::audit::snapshot::Builder;
 use crate::audit::{self, Baseline, Severity, Snapshot};
@@ -63,6 +64,9 @@ pub(super) struct Audit {
 
     #[command(flatten)]
     cluster: OfCluster,
+
+    #[command(flatten)]
+    what_if: WhatIf,
 }
 
 /// How an audit is printed.
@@ -82,6 +86,7 @@ impl Audit {
     pub(super) fn run(self, config: Option<&Path>) -> Result<Success, Failure> {
         // Before anything is asked of a cluster.
         let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
+        let change = self.what_if.change()?;
         let taken = if self.files.is_empty() { self.cluster.read(config)? } else { from_files(&self.files, config)? };
         self.cluster.save(&taken.snapshot)?;
         let now = self.at.unwrap_or_else(contract_file::now);
@@ -96,6 +101,10 @@ impl Audit {
         if let Some(baseline) = &baseline {
             audit.since(baseline);
         }
+        if let Some(change) = change {
+            let what_if = audit::what_if(&taken.policy, &taken.snapshot, &change, now);
+            audit.what_if = Some(what_if.map_err(|error| Failure::Input(anyhow!(error).context("--what-if")))?);
+        }
         print(&self.report(&audit, &taken)?)?;
         let fails = self.fail_on.is_some_and(|least| audit.findings.iter().any(|finding| finding.severity >= least));
         taken.end(if fails { Success::Findings } else { Success::Clean })
@@ -104,6 +113,8 @@ impl Audit {
     fn report(&self, audit: &audit::Audit, taken: &Taken) -> Result<String, Failure> {
         let shown = Shown { everything: self.all, coloured: is_coloured(), from_files: !taken.is_live };
         Ok(match self.output {
+            // Who asks what a change would do is answered that.
+            AuditOutput::Text if audit.what_if.is_some() => audit.what_if.iter().map(report::what_if_text).collect(),
             AuditOutput::Text => report::text(audit, shown),
             AuditOutput::Json => report::json(audit).map_err(|error| Failure::Other(error.into()))?,
             AuditOutput::Markdown => report::markdown(audit, shown),

@@ -13,6 +13,7 @@ mod manifests;
 mod review;
 mod serve;
 mod verify;
+mod what_if;
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -2,20 +2,6 @@
 
 use super::json::{List, Text, object};
 use super::pod::PodSpec;
-use super::toleration::decimal_integer;
-
-impl PodSpec<'_> {
-    /// Whether its nodeSelector and its required node affinity admit a node of this name and these labels, as the
-    /// scheduler and the DaemonSet controller judge it. Taints are another question.
-    #[must_use]
-    pub fn selects_node<'v>(&self, name: &str, label: impl Fn(&str) -> Option<&'v str>) -> bool {
-        let selects = self
-            .node_selector
-            .as_ref()
-            .is_none_or(|selector| selector.value.0.iter().all(|(key, _)| selector.value.get(key) == label(key)));
-        selects && self.required_terms().is_none_or(|terms| terms.iter().any(|term| term.admits(name, &label)))
-    }
-}
 
 object! {
     /// The affinity of a pod, as far as it concerns nodes' labels.
@@ -61,14 +47,6 @@ impl<'a> NodeSelectorTerm<'a> {
         })
     }
 
-    /// Whether a node meets all that the term says. A term that says nothing admits no node.
-    fn admits<'v>(&self, name: &str, label: &impl Fn(&str) -> Option<&'v str>) -> bool {
-        let says_nothing = self.expressions().is_empty() && self.match_fields.is_empty();
-        !says_nothing
-            && self.expressions().iter().all(|expression| expression.holds(label(&expression.key)))
-            && self.match_fields.iter().all(|field| &*field.key == "metadata.name" && field.holds(Some(name)))
-    }
-
     /// The node that the term names, and no other.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
@@ -92,37 +70,71 @@ object! {
     }
 }
 
+/// Whether an expression can hold for a label with this value. An operator that is not known counts as
+/// one that can: a conflict must be certain.
+fn may_match(expression: &NodeSelectorRequirement<'_>, value: &str) -> bool {
+    // As Go reads an integer: a sign and leading zeros are allowed.
+    let numbers = || Some((value.parse::<i64>().ok()?, expression.values.first()?.parse::<i64>().ok()?));
+    match &*expression.operator {
+        "In" => expression.values.iter().any(|candidate| &**candidate == value),
+        "NotIn" => !expression.values.iter().any(|candidate| &**candidate == value),
+        "DoesNotExist" => false,
+        "Gt" => numbers().is_some_and(|(value, operand)| value > operand),
+        "Lt" => numbers().is_some_and(|(value, operand)| value < operand),
+        _ => true,
+    }
+}
+
+impl PodSpec<'_> {
+    /// Whether the nodeSelector and the required node affinity admit a node, as `GetRequiredNodeAffinity` in
+    /// `k8s.io/component-helpers` decides it: terms are alternatives, an empty one matches nothing, and neither does
+    /// one with an expression that cannot be read. `label` gives the value of a label of the node.
+    #[must_use]
+    pub fn selects_node<'v>(&self, name: &str, label: impl Fn(&str) -> Option<&'v str>) -> bool {
+        let selector = self.node_selector.iter().flat_map(|selector| &selector.value.0);
+        if !selector.into_iter().all(|(key, value)| label(key) == Some(&**value)) {
+            return false;
+        }
+        self.required_terms().is_none_or(|terms| terms.iter().any(|term| term.admits(name, &label)))
+    }
+}
+
+impl NodeSelectorTerm<'_> {
+    fn admits<'v>(&self, name: &str, label: impl Fn(&str) -> Option<&'v str>) -> bool {
+        let is_empty = self.expressions().is_empty() && self.match_fields.is_empty();
+        !is_empty
+            && self.expressions().iter().all(|expression| expression.admits(label(&expression.key)))
+            && self.match_fields.iter().all(|field| field.admits_field(name))
+    }
+}
+
 impl NodeSelectorRequirement<'_> {
-    /// Whether it holds for a label with this value, `None` where the node has no such label. As upstream judges it,
-    /// which takes every integer that Go can read, and lets no node meet an operator that it does not know.
-    fn holds(&self, value: Option<&str>) -> bool {
-        let is_among = || value.is_some_and(|value| self.values.iter().any(|candidate| &**candidate == value));
-        let numbers = || {
-            let operand = self.values.first()?;
-            Some((value?.parse::<i64>().ok()?, operand.parse::<i64>().ok()?))
+    /// Whether a node admits it whose label has this value, or that lacks the label.
+    fn admits(&self, value: Option<&str>) -> bool {
+        let is_listed = |value: &str| self.values.iter().any(|candidate| &**candidate == value);
+        // As Go reads an integer: a sign and leading zeros are allowed.
+        let numbers = || match &*self.values {
+            [operand] => Some((value?.parse::<i64>().ok()?, operand.parse::<i64>().ok()?)),
+            _ => None,
         };
         match &*self.operator {
-            "In" => is_among(),
-            "NotIn" => !is_among(),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
+            "In" => value.is_some_and(is_listed),
+            "NotIn" => !self.values.is_empty() && !value.is_some_and(is_listed),
+            "Exists" => self.values.is_empty() && value.is_some(),
+            "DoesNotExist" => self.values.is_empty() && value.is_none(),
             "Gt" => numbers().is_some_and(|(value, operand)| value > operand),
             "Lt" => numbers().is_some_and(|(value, operand)| value < operand),
             _ => false,
         }
     }
-}
 
-/// Whether an expression can hold for a label with this value. An operator that is not known counts as
-/// one that can: a conflict must be certain.
-fn may_match(expression: &NodeSelectorRequirement<'_>, value: &str) -> bool {
-    let operand = || decimal_integer(expression.values.first()?);
-    match &*expression.operator {
-        "In" => expression.values.iter().any(|candidate| &**candidate == value),
-        "NotIn" => !expression.values.iter().any(|candidate| &**candidate == value),
-        "DoesNotExist" => false,
-        "Gt" => decimal_integer(value).zip(operand()).is_some_and(|(value, operand)| value > operand),
-        "Lt" => decimal_integer(value).zip(operand()).is_some_and(|(value, operand)| value < operand),
-        _ => true,
+    /// The same of a field. There is one field, the name, and one value to compare it with.
+    fn admits_field(&self, name: &str) -> bool {
+        let own = if &*self.key == "metadata.name" { name } else { "" };
+        match (&*self.operator, &*self.values) {
+            ("In", [value]) => &**value == own,
+            ("NotIn", [value]) => &**value != own,
+            _ => false,
+        }
     }
 }

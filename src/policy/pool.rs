@@ -89,7 +89,7 @@ impl Pool {
 }
 
 /// A set of pools, by their place in the contract.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PoolSet(u64);
 
 impl PoolSet {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::policy::{NotAQuantity, Quantity, RawMap};
 
 /// Amounts of a node's resources: what it has, or what is requested of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Amounts {
     /// CPU, in thousandths of a core.

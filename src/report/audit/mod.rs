@@ -8,18 +8,22 @@
 //! | `markdown` | a ticket |
 //! | `sarif` | SARIF 2.1.0, for what shows findings of other tools as well |
 //! | [`cluster`] | reports in the cluster |
+//! | `html` | one page, for a browser |
+//! | `what_if` | what a change would do, for the terminal |
 
 pub mod cluster;
 mod groups;
 mod markdown;
 mod sarif;
 mod text;
+mod what_if;
 mod words;
 
 pub use groups::{RuleGroup, Subject, by_rule};
 pub use markdown::{LONGEST as LONGEST_MARKDOWN, markdown};
 pub use sarif::{MOST_RESULTS, sarif};
 pub use text::{Shown, text};
+pub use what_if::what_if_text;
 pub use words::{dump_command, facts, next_steps, verdict};
 
 use crate::audit::Audit;
