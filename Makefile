@@ -8,7 +8,7 @@ SHELL := /bin/bash
 target = $$($(CARGO) metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/p;d')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test lint bench bench-audit instructions e2e manifests deploy-check static-check clean
+.PHONY: help run demo build test lint bench bench-audit instructions e2e browser manifests deploy-check static-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ test: ## Run all tests that need no API server, and check that the core stands a
 
 e2e: ## Run the end-to-end tests against a real API server (KUBEBUILDER_ASSETS, else one is built from source)
 	assets="$$(./tests/e2e/assets.sh)" && KUBEBUILDER_ASSETS="$$assets" $(CARGO) test --locked --features e2e --test e2e --test installation --test audits
+
+browser: ## Open the audit's page in headless Chromium (CHROMIUM, else Debian's package is installed)
+	$(CARGO) build --locked
+	modules="$$(./tests/browser/install.sh)" && node tests/browser/page.mjs "$(target)/debug/gpufence" "$$modules" $(SCREENSHOTS)
 
 manifests: ## Write the generated files of deploy/ for the built-in contract (CONFIG=FILE for another)
 	$(CARGO) build --locked

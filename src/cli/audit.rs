@@ -78,6 +78,8 @@ enum AuditOutput {
     Json,
     /// For a ticket
     Markdown,
+    /// One self-contained page, for a browser
+    Html,
     /// SARIF 2.1.0, for code scanning
     Sarif,
 }
@@ -118,6 +120,7 @@ impl Audit {
             AuditOutput::Text => report::text(audit, shown),
             AuditOutput::Json => report::json(audit).map_err(|error| Failure::Other(error.into()))?,
             AuditOutput::Markdown => report::markdown(audit, shown),
+            AuditOutput::Html => report::html(audit),
             AuditOutput::Sarif => format!("{:#}\n", report::sarif(audit, taken.file.as_deref())),
         })
     }

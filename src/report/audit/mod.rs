@@ -13,6 +13,7 @@
 
 pub mod cluster;
 mod groups;
+mod html;
 mod markdown;
 mod sarif;
 mod text;
@@ -20,6 +21,7 @@ mod what_if;
 mod words;
 
 pub use groups::{RuleGroup, Subject, by_rule};
+pub use html::html;
 pub use markdown::{LONGEST as LONGEST_MARKDOWN, markdown};
 pub use sarif::{MOST_RESULTS, sarif};
 pub use text::{Shown, text};

@@ -21,6 +21,8 @@ mod nodes;
 mod occupants;
 /// The forms of an audit, and the command.
 mod outputs;
+/// The page for a browser.
+mod page;
 /// Why pods wait.
 mod pending;
 /// What the role of a reader allows.
