@@ -65,6 +65,7 @@ pub fn audit(policy: &Policy, snapshot: &Snapshot, source: &str, now: i64) -> Au
     templates::judge(&view, &mut audit);
     nodes::judge(&view, &mut audit);
     coverage::judge(&view, &mut audit);
+    pending::judge(&view, &mut audit);
     audit.conclude();
     audit
 }
@@ -76,7 +77,6 @@ pub fn audit_nodes(policy: &Policy, snapshot: &Snapshot, source: &str) -> Audit 
     let view = View::new(policy, snapshot, 0);
     let mut audit = Audit::of(&view, source, 0);
     nodes::judge(&view, &mut audit);
-    pending::judge(&view, &mut audit);
     audit.conclude();
     audit
 }

@@ -75,6 +75,13 @@ pub(super) struct Manifests {
     /// The priority class of the pods
     #[arg(long, value_name = "NAME", default_value_t = Options::default().priority_class)]
     priority_class: String,
+
+    /// Add a CronJob that audits the cluster, such as "0 6 * * *" for every day at six
+    ///
+    /// Its job fails where a finding is of severity high. With audit.interval the contract has the replicas audit
+    /// instead, and show what they find as metrics.
+    #[arg(long, value_name = "SCHEDULE")]
+    audit_cron_job: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -166,6 +173,7 @@ impl Manifests {
                 Finder::Service => Monitor::Service,
             },
             priority_class: self.priority_class,
+            audit_cron_job: self.audit_cron_job,
             contract: Origin::default(),
         })
     }

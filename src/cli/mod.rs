@@ -4,6 +4,7 @@ mod arm;
 mod audit;
 mod cluster_audit;
 mod config;
+mod continuous;
 mod contract_file;
 mod controller;
 mod documents;
@@ -133,7 +134,10 @@ fn environment() -> Vec<(String, String)> {
 /// Runs a future to its end, on a runtime of its own.
 fn run_to_end<F: Future>(builder: &mut Builder, future: F) -> Result<F::Output, Failure> {
     let runtime = builder.enable_all().build().map_err(|error| Failure::Other(error.into()))?;
-    Ok(runtime.block_on(future))
+    let output = runtime.block_on(future);
+    // What still computes on a thread of its own, such as an audit that was given up, is waited for by nobody.
+    runtime.shutdown_background();
+    Ok(output)
 }
 
 /// Writes to the standard output. That whoever read it has gone, such as `head`, changes nothing of what

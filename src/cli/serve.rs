@@ -8,9 +8,11 @@ use clap::Args;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use super::continuous;
 use super::contract_file::{self, ContractFile, Loaded};
 use super::live::{Live, managed_identity};
 use super::{Failure, Success, run_to_end};
+use crate::cluster::continuous::Order;
 use crate::contract::{self, Contract, TlsVersion};
 use crate::lifecycle::{Readiness, Shutdown, Tasks};
 use crate::manifest::names;
@@ -28,11 +30,12 @@ use crate::telemetry::metrics::Metrics;
 /// contract: see `gpufence config`. A changed contract file is in force within seconds.
 ///
 /// An API server is spoken to where the contract selects namespaces by their labels, where the TLS source is
-/// managed, and where the rule node-name-bypass is on, to know the nodes: that of the pod's own cluster, or of the
-/// kubeconfig. Without one the first two end the process, and the third goes by nodes.whenUnknown.
+/// managed, where the rule node-name-bypass is on, to know the nodes, and where audit.interval is above 0s: that of
+/// the pod's own cluster, or of the kubeconfig. Without one the first two end the process, the third goes by
+/// nodes.whenUnknown, and the last makes no audits.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The namespace of the installation, for the TLS source managed
+    /// The namespace of the installation, for the TLS source managed and for audits
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = names::NAMESPACE)]
     namespace: String,
 }
@@ -98,9 +101,11 @@ async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespa
     let nodes = contract.policy.reads_nodes().then(|| readiness.handle("nodes"));
     let following = Arc::clone(&live).follow_namespaces(in_force.clone(), labels, Arc::clone(&metrics));
     tasks.spawn("namespace labels", following);
-    tasks.spawn("nodes", live.follow_nodes(in_force, nodes, Arc::clone(&metrics)));
+    tasks.spawn("nodes", Arc::clone(&live).follow_nodes(in_force, nodes, Arc::clone(&metrics)));
+    let (orders, ordered) = watch::channel(continuous::order(contract));
+    let audits = continuous::spawn(&mut tasks, live, namespace, ordered, Arc::clone(&metrics), shutdown.clone());
     // Lives as long as the process, file or not: who watches the policies must not be told of an end.
-    let reload = Reload { started: loaded.contract, level, app: Arc::clone(&app), policies };
+    let reload = Reload { started: loaded.contract, level, app: Arc::clone(&app), policies, orders };
     if let Some(file) = file {
         let follow = file.follow(metrics, move |loaded| reload.apply(loaded.contract));
         tasks.spawn("contract reload", async { Err::<(), _>(follow.await) });
@@ -109,6 +114,7 @@ async fn serve(file: Option<ContractFile>, loaded: Loaded, level: Level, namespa
         server::run(options, app, readiness, shutdown, tasks).await?;
         drop(reload);
     }
+    audits.wait().await;
     tracing::info!("ended");
     Ok(())
 }
@@ -122,6 +128,8 @@ struct Reload {
     app: Arc<App>,
     /// Every policy that was put in force, the last one first to be seen.
     policies: watch::Sender<Arc<Policy>>,
+    /// The same of what is wanted of audits.
+    orders: watch::Sender<Order<continuous::Wanted>>,
 }
 
 impl Reload {
@@ -134,6 +142,7 @@ impl Reload {
             tracing::error!(%error, "the log's level stays as it was");
         }
         self.app.policies.store(Arc::new(Policies::new(contract.policy.clone())));
+        self.orders.send_replace(continuous::order(&contract));
         self.policies.send_replace(Arc::new(contract.policy));
     }
 }

@@ -1,4 +1,4 @@
-//! Which controller leads, by a Lease.
+//! Which of several processes leads, by a Lease: of the controllers, and of the replicas that audit.
 //!
 //! As client-go does it: whoever sees a Lease unchanged for as long as it is valid, by the own clock, may
 //! take it, and the resourceVersion lets only one of two takers win. Two may still believe to lead for a

@@ -10,7 +10,7 @@
 //! | `namespaces` | the labels of namespaces, watched | `serve` |
 //! | `nodes` | the labels and taints of nodes, watched | `serve` |
 //! | `leaf` | the certificate that a replica makes for itself from the CA in a Secret | `serve` |
-//! | `lease` | which controller leads | `controller` |
+//! | `lease` | which controller leads, and which replica audits | `controller`, `continuous` |
 //! | `authority` | the Secret with the CA | `controller`, `serve` |
 //! | `registrations` | both webhook configurations: caBundle and failurePolicy, nothing else of them | `controller`, `verify` |
 //! | `target` | the failurePolicy that people want: armed, or not at all | `arm` |
@@ -20,10 +20,12 @@
 //! | `controller` | one look at all of these, and what follows from it | `controller` |
 //! | `verify` | the acceptance test of an installation | `verify` |
 //! | [`audit`] | the lists of everything that an audit reads | `audit` |
-//! | [`reports`] | the objects in which an audit's findings are kept | `audit` |
+//! | [`reports`] | the objects in which an audit's findings are kept | `audit`, `serve` |
+//! | [`continuous`] | audits again and again, in the replica that is elected | `serve` |
 
 pub mod audit;
 mod authority;
+pub mod continuous;
 pub mod controller;
 mod follow;
 mod leaf;

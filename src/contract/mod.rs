@@ -5,6 +5,7 @@
 //! lists every fault with its key's path and origin. The raw tree cannot decide anything; the
 //! [`Policy`] in a [`Contract`] cannot be invalid.
 
+mod audit;
 mod choice;
 mod custom;
 mod exemption;
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use audit::{Audit, Reports};
 pub use reader::Fault;
 
 use crate::policy::Policy;
@@ -38,6 +40,8 @@ const SEPARATOR: &str = "__";
 pub struct Contract {
     /// What decides.
     pub policy: Policy,
+    /// Whether what already runs is looked at again and again.
+    pub audit: Audit,
     /// Where the server listens.
     pub server: Server,
     /// Where its certificate comes from.

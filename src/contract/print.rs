@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::custom::PrintedCustomResource;
-use super::{Contract, TlsSource};
+use super::{Contract, TlsSource, audit};
 use crate::policy::{
     Action, Allowlist, Controller, Exemption, Identities, LabelOperator, LabelSelector, Levers, Markers, Models, Owner,
     Patterns, Policy, Pool, Rollout, Rule, Selection, Taint,
@@ -30,6 +30,7 @@ pub(super) struct Printed<'a> {
     nodes: PrintedNodes,
     identities: PrintedIdentities<'a>,
     rollout: Vec<PrintedRollout<'a>>,
+    audit: PrintedAudit,
     server: PrintedServer,
     tls: PrintedTls<'a>,
     log: PrintedLog<'a>,
@@ -173,6 +174,12 @@ struct PrintedRollout<'a> {
 }
 
 #[derive(Serialize)]
+struct PrintedAudit {
+    interval: String,
+    reports: &'static str,
+}
+
+#[derive(Serialize)]
 struct PrintedServer {
     listen: String,
     metrics: String,
@@ -227,7 +234,7 @@ impl Serialize for PrintedIdentities<'_> {
 
 impl<'a> From<&'a Contract> for Printed<'a> {
     fn from(contract: &'a Contract) -> Self {
-        let Contract { policy, server, tls, log } = contract;
+        let Contract { policy, audit, server, tls, log } = contract;
         let (source, cert, key, names): (_, _, _, &[String]) = match &tls.source {
             TlsSource::SelfSigned { names } => ("self-signed", None, None, names),
             TlsSource::Files { cert, key } => {
@@ -258,6 +265,7 @@ impl<'a> From<&'a Contract> for Printed<'a> {
             nodes: PrintedNodes { when_unknown: policy.when_unknown.as_str() },
             identities: PrintedIdentities(&policy.identities),
             rollout: rollout.collect(),
+            audit: PrintedAudit { interval: audit::printed(audit.interval), reports: audit.reports.as_str() },
             server: PrintedServer {
                 listen: server.listen.to_string(),
                 metrics: server.metrics.to_string(),

@@ -7,13 +7,15 @@ use std::time::Duration;
 use config::Value;
 
 use super::reader::{Fault, Faults, Node, Table};
-use super::{Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, choice, custom, exemption, levers, syntax};
+use super::{
+    Contract, Log, LogFormat, Server, Tls, TlsSource, TlsVersion, audit, choice, custom, exemption, levers, syntax,
+};
 use crate::policy::{
     Action, Allowlist, Controller, Effect, Identities, LabelOperator, LabelRequirement, LabelSelector, Mode, Models,
     Patterns, Policy, Pool, PoolSet, Rollout, Rule, Taint, WhenTolerated,
 };
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "mode",
     "contact",
     "pools",
@@ -27,6 +29,7 @@ const KEYS: [&str; 16] = [
     "nodes",
     "identities",
     "rollout",
+    "audit",
     "server",
     "tls",
     "log",
@@ -68,6 +71,7 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
     let when_unknown = root.require("nodes", "whenUnknown").and_then(|node| nodes(&node));
     let custom_resources = root.get("customResources").map(|node| custom::read(&node)).unwrap_or_default();
     let rollout = root.get("rollout").map(|node| rollout(&node)).unwrap_or_default();
+    let audit = root.require("audit", "interval and reports").and_then(|node| audit::read(&node));
     let server = root.require("server", "the listeners").and_then(|node| server(&node));
     let tls = root.require("tls", "the source of the certificate").and_then(|node| tls(&node));
     let log = root.require("log", "level and format").and_then(|node| log(&node));
@@ -88,7 +92,7 @@ fn contract(root: &Table<'_>) -> Option<Contract> {
         custom_resources,
         contact: contact.flatten(),
     };
-    Some(Contract { policy, server: server?, tls: tls?, log: log? })
+    Some(Contract { policy, audit: audit?, server: server?, tls: tls?, log: log? })
 }
 
 fn pools(node: &Node<'_>) -> Vec<Pool> {

@@ -4,6 +4,7 @@
 //! | file | renders |
 //! | --- | --- |
 //! | `access` | namespaces, identities, and what each may do |
+//! | `audits` | the rights to audit, and the CronJob that does |
 //! | `workloads` | the contract's ConfigMap, the Service, the Deployments, the PodDisruptionBudget |
 //! | `surroundings` | what only some clusters have: cert-manager, NetworkPolicies, monitors |
 //! | `registrations` | the two webhook configurations |
@@ -17,6 +18,7 @@ pub mod conditions;
 pub mod names;
 
 mod access;
+mod audits;
 mod options;
 mod registrations;
 mod surroundings;
@@ -87,6 +89,7 @@ pub fn render(contract: &Contract, options: &Options) -> Result<Manifests, Optio
     objects.extend(access::identities(&plan));
     objects.extend(surroundings::certificates(&plan));
     objects.extend(workloads::all(&plan, &text));
+    objects.extend(audits::cron_job(&plan));
     objects.extend(surroundings::network_policies(&plan));
     objects.extend(surroundings::monitors(&plan));
     objects.extend(registrations::both(&plan));
@@ -233,7 +236,10 @@ impl Plan<'_> {
 
     /// Whether a replica reads anything from the API server.
     fn server_needs_api(&self) -> bool {
-        self.is_managed() || self.policy().reads_namespace_labels() || self.policy().reads_nodes()
+        self.is_managed()
+            || self.policy().reads_namespace_labels()
+            || self.policy().reads_nodes()
+            || self.contract.audit.is_on()
     }
 
     /// An object in the installation's namespace.

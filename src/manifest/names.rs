@@ -16,6 +16,10 @@ pub const PROBE_QUOTA: &str = "no-pods";
 /// The service account, the roles, the Deployment and the Lease of the controller.
 pub const CONTROLLER: &str = "gpufence-controller";
 
+/// The Lease by which the replicas elect the one that audits; and the service account, the roles and the CronJob where
+/// audits are a CronJob's.
+pub const AUDIT: &str = "gpufence-audit";
+
 /// The Secret with the CA, where TLS is managed.
 pub const CA_SECRET: &str = "gpufence-ca";
 
@@ -83,6 +87,9 @@ pub const WEBHOOK_COMPONENT: &str = "webhook";
 
 /// The component that keeps certificates and registrations right.
 pub const CONTROLLER_COMPONENT: &str = "controller";
+
+/// The component that audits, where a CronJob does.
+pub const AUDIT_COMPONENT: &str = "audit";
 
 /// The namespace in which dry runs are made for an installation.
 #[must_use]

@@ -33,6 +33,8 @@ pub struct Options {
     pub monitor: Monitor,
     /// The priority class of the pods.
     pub priority_class: String,
+    /// When a CronJob audits the cluster, as cron writes it; none without.
+    pub audit_cron_job: Option<String>,
     /// The name of the contract's file, and the variables that lie over it. They are told at the head of the text, so
     /// that whoever finds it can render the same again, and change nothing.
     pub contract: Origin,
@@ -63,6 +65,7 @@ impl Default for Options {
             network_policy: false,
             monitor: Monitor::None,
             priority_class: "system-cluster-critical".to_owned(),
+            audit_cron_job: None,
             contract: Origin::default(),
         }
     }
@@ -190,6 +193,19 @@ pub enum OptionError {
     /// No name of a priority class.
     #[error("the priority class {0:?} is no name; valid is one such as system-cluster-critical")]
     PriorityClass(String),
+    /// No schedule.
+    #[error(
+        "the schedule {0:?} of --audit-cron-job; valid is what a CronJob takes: five fields for minute, hour, day of the \
+         month, month and day of the week, such as \"0 6 * * *\" for every day at six, or @hourly, @daily, @weekly, \
+         @monthly, @yearly"
+    )]
+    Schedule(String),
+    /// A CronJob for an API server that has none.
+    #[error(
+        "--audit-cron-job cannot be had with Kubernetes {0}, which has no CronJob of batch/v1; valid is 1.21 or newer, or \
+         audit.interval in the contract"
+    )]
+    NoCronJob(KubernetesVersion),
     /// No version of Kubernetes, or too old a one.
     #[error("the Kubernetes version {0:?}; valid is {oldest} or newer, such as {example}",
         oldest = KubernetesVersion::OLDEST, example = KubernetesVersion::DEFAULT)]
@@ -245,6 +261,14 @@ impl Options {
         }
         if self.priority_class.len() > 253 || !self.priority_class.split('.').all(is_label) {
             return Err(OptionError::PriorityClass(self.priority_class.clone()));
+        }
+        if let Some(schedule) = &self.audit_cron_job {
+            if !is_schedule(schedule) {
+                return Err(OptionError::Schedule(schedule.clone()));
+            }
+            if !self.kubernetes.has(21) {
+                return Err(OptionError::NoCronJob(self.kubernetes));
+            }
         }
         match &self.tls {
             Tls::Files { ca: Some(pem) } => is_bundle(pem).map_err(OptionError::Ca),
@@ -327,6 +351,9 @@ impl fmt::Display for Options {
         if self.priority_class != usual.priority_class {
             write!(f, " --priority-class {}", self.priority_class)?;
         }
+        if let Some(schedule) = &self.audit_cron_job {
+            write!(f, " --audit-cron-job {}", quoted(schedule))?;
+        }
         if self.contract.reverse {
             f.write_str(" --reverse")?;
         }
@@ -342,6 +369,15 @@ fn is_label(text: &str) -> bool {
         && bytes.first().is_some_and(alphanumeric)
         && bytes.last().is_some_and(alphanumeric)
         && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
+}
+
+/// Whether a text could be a CronJob's schedule. What its numbers may be is known best to the API server.
+fn is_schedule(text: &str) -> bool {
+    const WORDS: [&str; 7] = ["@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"];
+    let of_field = |byte: u8| byte.is_ascii_alphanumeric() || b"*/,-?".contains(&byte);
+    let fields: Vec<_> = text.split(' ').collect();
+    let are_fields = fields.len() == 5 && fields.iter().all(|field| !field.is_empty() && field.bytes().all(of_field));
+    are_fields || WORDS.contains(&text)
 }
 
 /// Whether a text is certificates in PEM, and what it is where it is not. What an API server would take it

@@ -69,12 +69,14 @@ pub(super) fn network_policies(plan: &Plan<'_>) -> Vec<Value> {
     let policy = |name: &str, component: &str, open: &[&str], egress: Value| {
         // From anywhere: API servers call from addresses outside the cluster's own network.
         let ports: Vec<_> = open.iter().map(|port| tcp((*port).into())).collect();
+        // A rule without ports would open them all.
+        let ingress = if ports.is_empty() { json!([]) } else { json!([{"ports": ports}]) };
         with(
             plan.object("networking.k8s.io/v1", "NetworkPolicy", name, Some(component)),
             json!({
                 "spec": {
                     "egress": egress,
-                    "ingress": [{"ports": ports}],
+                    "ingress": ingress,
                     "podSelector": {"matchLabels": selector(component)},
                     "policyTypes": ["Ingress", "Egress"],
                 },
@@ -88,11 +90,15 @@ pub(super) fn network_policies(plan: &Plan<'_>) -> Vec<Value> {
         let replicas = json!([{"podSelector": {"matchLabels": selector(names::WEBHOOK_COMPONENT)}}]);
         rules.push(json!({"ports": [tcp(https.into())], "to": replicas}));
     }
-    let for_server = if plan.server_needs_api() { with_api } else { json!([]) };
-    vec![
+    let for_server = if plan.server_needs_api() { with_api.clone() } else { json!([]) };
+    let mut policies = vec![
         policy(names::INSTANCE, names::WEBHOOK_COMPONENT, &[https, metrics], for_server),
         policy(names::CONTROLLER, names::CONTROLLER_COMPONENT, &[metrics], for_controller),
-    ]
+    ];
+    if plan.options.audit_cron_job.is_some() {
+        policies.push(policy(names::AUDIT, names::AUDIT_COMPONENT, &[], with_api));
+    }
+    policies
 }
 
 /// How the Prometheus operator finds the metrics.

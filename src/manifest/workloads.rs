@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Plan, Tls, names, selector, with};
+use super::{Plan, Tls, audits, names, selector, with};
 
 /// Beside the drain: requests in flight have 15 s to end, and what is left is for the process itself.
 const FINISH: Duration = Duration::from_secs(20);
@@ -68,6 +68,7 @@ fn webhook(plan: &Plan<'_>) -> Value {
             volumes,
             mounts,
             needs_api: plan.server_needs_api(),
+            resources: if plan.contract.audit.is_on() { audits::resources() } else { resources() },
         },
     )
 }
@@ -86,6 +87,7 @@ fn controller(plan: &Plan<'_>) -> Value {
             volumes: vec![contract_volume()],
             mounts: vec![mount("contract", names::CONTRACT_DIRECTORY)],
             needs_api: true,
+            resources: resources(),
         },
     )
 }
@@ -102,6 +104,7 @@ struct Program {
     volumes: Vec<Value>,
     mounts: Vec<Value>,
     needs_api: bool,
+    resources: Value,
 }
 
 fn deployment(plan: &Plan<'_>, program: &Program) -> Value {
@@ -124,13 +127,7 @@ fn deployment(plan: &Plan<'_>, program: &Program) -> Value {
         "enableServiceLinks": false,
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "priorityClassName": plan.options.priority_class,
-        "securityContext": {
-            "fsGroup": USER,
-            "runAsGroup": USER,
-            "runAsNonRoot": true,
-            "runAsUser": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(),
         "serviceAccountName": program.name,
         "terminationGracePeriodSeconds": program.grace.as_secs(),
         "topologySpreadConstraints": spread,
@@ -167,7 +164,7 @@ fn container(plan: &Plan<'_>, program: &Program) -> Value {
         "imagePullPolicy": "IfNotPresent",
         "args": [program.command],
         "env": [
-            {"name": "GPUFENCE_CONFIG", "value": format!("{}/{}", names::CONTRACT_DIRECTORY, names::CONTRACT_KEY)},
+            contract_environment(),
             field("POD_NAME", "metadata.name"),
             field("POD_NAMESPACE", "metadata.namespace"),
         ],
@@ -175,20 +172,45 @@ fn container(plan: &Plan<'_>, program: &Program) -> Value {
         "livenessProbe": probe("/livez", 10, 3),
         "readinessProbe": probe("/readyz", 5, 2),
         "startupProbe": probe("/livez", 2, 30),
-        // No limit on CPU: a throttled webhook is a late one, and what it needs is far less than a core.
-        "resources": {"limits": {"memory": "192Mi"}, "requests": {"cpu": "50m", "memory": "64Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": true,
-        },
+        "resources": program.resources,
+        "securityContext": container_security(),
         "volumeMounts": program.mounts,
     })
 }
 
+/// No limit on CPU: a throttled webhook is a late one, and what it needs is far less than a core.
+fn resources() -> Value {
+    json!({"limits": {"memory": "192Mi"}, "requests": {"cpu": "50m", "memory": "64Mi"}})
+}
+
+/// What a pod has of the restricted pod security standard.
+pub(super) fn pod_security() -> Value {
+    json!({
+        "fsGroup": USER,
+        "runAsGroup": USER,
+        "runAsNonRoot": true,
+        "runAsUser": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// And a container.
+pub(super) fn container_security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": true,
+    })
+}
+
+/// The variable that names the contract.
+pub(super) fn contract_environment() -> Value {
+    json!({"name": "GPUFENCE_CONFIG", "value": format!("{}/{}", names::CONTRACT_DIRECTORY, names::CONTRACT_KEY)})
+}
+
 /// Rather on other nodes than on those of a pool: the taints keep the pods off, but a node may carry the
 /// label before it carries the taint.
-fn away_from_pools(plan: &Plan<'_>) -> Value {
+pub(super) fn away_from_pools(plan: &Plan<'_>) -> Value {
     let mut labels: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (key, value) in plan.policy().pools().iter().flat_map(|pool| &pool.node_selector) {
         let values = labels.entry(key).or_default();
@@ -206,11 +228,11 @@ fn away_from_pools(plan: &Plan<'_>) -> Value {
     json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferences}})
 }
 
-fn contract_volume() -> Value {
+pub(super) fn contract_volume() -> Value {
     json!({"name": "contract", "configMap": {"name": names::INSTANCE}})
 }
 
-fn mount(name: &str, path: &str) -> Value {
+pub(super) fn mount(name: &str, path: &str) -> Value {
     json!({"name": name, "mountPath": path, "readOnly": true})
 }
 

@@ -1,10 +1,11 @@
 //! Every metric: its name, its labels, its buckets.
 //!
 //! Label values come from closed sets (`&'static str` or an enum): a value that a user can choose
-//! would grow the number of series without bound. The one exception are the names of exemptions, of which
-//! the contract has so many and no more. Counters are registered without `_total`: the
+//! would grow the number of series without bound. The exceptions are the names of exemptions and of pools, of
+//! which the contract has so many and no more. Counters are registered without `_total`: the
 //! encoder appends it.
 
+mod audit;
 mod controller;
 mod exemptions;
 mod labels;
@@ -20,6 +21,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+pub use audit::{AuditNumbers, AuditRun, FindingCount, PoolNumbers};
 pub use controller::ControllerMetrics;
 pub use exemptions::ExemptionUse;
 use labels::{
@@ -63,6 +65,7 @@ pub struct Metrics {
     /// Without a series until nodes have been read.
     nodes: Family<NoLabels, Gauge>,
     exemptions: exemptions::Exemptions,
+    audits: audit::Audits,
 }
 
 impl Default for Metrics {
@@ -97,6 +100,7 @@ impl Metrics {
             node_lookups: Family::default(),
             nodes: Family::default(),
             exemptions: exemptions::Exemptions::default(),
+            audits: audit::Audits::default(),
         };
         for rejection in Rejection::ALL {
             drop(metrics.rejections.get_or_create(&RejectionLabels { reason: rejection.as_str() }));
@@ -199,6 +203,7 @@ impl Metrics {
             self.nodes.clone(),
         );
         self.exemptions.register(registry);
+        self.audits.register(registry);
         registry.register(
             "build",
             "The running program: always 1",
@@ -312,6 +317,26 @@ impl Metrics {
     /// The nodes are known as they were at this time, in seconds since 1970.
     pub fn nodes_current(&self, at: i64) {
         self.nodes.get_or_create(&NoLabels {}).set(at);
+    }
+
+    /// The cluster is audited as often as this, by this process or another; not at all without a number.
+    pub fn audits_every(&self, seconds: Option<u64>) {
+        self.audits.every(seconds);
+    }
+
+    /// An audit ended like this.
+    pub fn audit_ran(&self, run: AuditRun) {
+        self.audits.ran(run);
+    }
+
+    /// The last audit, made by this process, came to these numbers.
+    pub fn audit_found(&self, numbers: &AuditNumbers) {
+        self.audits.found(numbers);
+    }
+
+    /// This process makes no audits (any more): what it found is not known to be so.
+    pub fn audit_forgotten(&self) {
+        self.audits.forget();
     }
 
     /// Everything as text, of the type [`CONTENT_TYPE`].

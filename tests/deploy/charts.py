@@ -39,6 +39,26 @@ WAYS = {
         {"image": {"repository": "example.com/gpufence", "digest": f"sha256:{'a' * 64}"}, "replicas": 1},
         ["--image", f"example.com/gpufence@sha256:{'a' * 64}", "--replicas", "1"],
     ),
+    "a CronJob that audits": (
+        {"audit": {"cronJob": {"enabled": True, "schedule": "*/30 6-18 * * MON-FRI"}}, "networkPolicy": {"enabled": True}},
+        ["--audit-cron-job", "*/30 6-18 * * MON-FRI", "--network-policy"],
+    ),
+    "replicas that audit": ({"contract": {"audit": {"interval": "15m", "reports": "none"}}}, []),
+    "replicas that audit and keep reports, from files": (
+        {
+            "contract": {"audit": {"interval": "6h", "reports": "openreports"}},
+            "tls": {"source": "files"},
+            "networkPolicy": {"enabled": True},
+        },
+        ["--tls", "files", "--network-policy"],
+    ),
+    "both ways to audit, with reports": (
+        {
+            "contract": {"audit": {"interval": "1m", "reports": "policyreports"}},
+            "audit": {"cronJob": {"enabled": True, "schedule": "@daily"}},
+        },
+        ["--audit-cron-job", "@daily"],
+    ),
     "failure policies Ignore": (
         {"failurePolicy": {"validating": "Ignore", "mutating": "Ignore"}},
         ["--validating-failure-policy", "Ignore", "--mutating-failure-policy", "Ignore"],
@@ -113,6 +133,16 @@ REFUSED = {
     ),
     "an unknown action for unknown nodes": (
         {"contract": {"nodes": {"whenUnknown": "refuse"}}}, "gpufence", "'/contract/nodes/whenUnknown'",
+    ),
+    "an audit that is no time": (
+        {"contract": {"audit": {"interval": "often"}}}, "gpufence", "'/contract/audit/interval'",
+    ),
+    "unknown reports": (
+        {"contract": {"audit": {"reports": "kyverno"}}}, "gpufence",
+        "'/contract/audit/reports': value must be one of 'none', 'openreports', 'policyreports'",
+    ),
+    "a schedule of four fields": (
+        {"audit": {"cronJob": {"enabled": True, "schedule": "0 6 * *"}}}, "gpufence", "'/audit/cronJob/schedule'",
     ),
     "a number for a string": ({"contract": {"contact": 5}}, "gpufence", "'/contract/contact': got number, want string"),
     "no replicas": ({"replicas": 0}, "gpufence", "'/replicas': minimum: got 0, want 1"),

@@ -11,6 +11,11 @@ import yaml
 from sources import DEPLOY, Program, objects, read_contract
 
 KINDS = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+# Of the CronJob that audits, and how its objects are told from all others.
+SCHEDULE = "0 6 * * *"
+AUDIT = "\nmetadata:\n  name: gpufence-audit\n"
+# What has the same name, and is there where the replicas audit.
+OF_REPLICAS = ["kind: Lease", "kind: Role", "kind: RoleBinding"]
 
 
 def generated(program, contract=None):
@@ -21,11 +26,14 @@ def generated(program, contract=None):
     stream = program.text("--tls", "cert-manager", contract=contract)
     # The documents as they are written there, not as they would be written again.
     certificates = [text for text in stream.split("---\n") if text.startswith("apiVersion: cert-manager.io/")]
+    stream = program.text("--audit-cron-job", SCHEDULE, contract=contract)
+    audits = [text for text in stream.split("---\n") if AUDIT in text and text.split("\n")[1] not in OF_REPLICAS]
     return {
         "base/gpufence.yaml": program.text(contract=contract),
         "overlays/enforce/contract.yaml": enforced["ConfigMap gpufence/gpufence"]["data"]["contract.yaml"],
         "overlays/enforce/registrations.yaml": registrations(enforced),
         "overlays/audit/registrations.yaml": registrations(watched),
+        "components/audit-cron-job/audit.yaml": "---\n".join(audits),
         "../certs/cert-manager/certificates.yaml": "---\n".join(certificates),
     }
 

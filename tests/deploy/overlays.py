@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 from compare import same
-from generate import generated
+from generate import SCHEDULE, generated
 from schemas import VERSIONS
 from sources import DEPLOY, ROOT, Fault, Refused, kustomize, read_contract
 
@@ -74,6 +74,7 @@ def builds(program, checker, root, contract):
         ("base", lambda: check("deploy/base", contract=contract)),
         ("overlays/enforce", lambda: check("deploy/overlays/enforce")),
         ("overlays/audit", lambda: check("deploy/overlays/audit", "--audit-only")),
+        ("the component audit-cron-job", lambda: audited(program, checker, root, contract)),
         (
             "a user's overlay, with the component cert-manager",
             lambda: check("tests/deploy/customised", *CUSTOMISED, effective=lambda found: overruled(found, program)),
@@ -114,6 +115,19 @@ def overruled(objects, program):
     if "ClusterRole gpufence" not in objects:
         objects["Deployment gpufence/gpufence"]["spec"]["template"]["spec"]["automountServiceAccountToken"] = False
     return objects
+
+
+def audited(program, checker, root, contract):
+    """An overlay of the base with the component, as the README describes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        overlay = pathlib.Path(folder)
+        shutil.copytree(root / "deploy", overlay / "deploy")
+        text = "resources: [deploy/base]\ncomponents: [deploy/components/audit-cron-job]\n"
+        (overlay / "kustomization.yaml").write_text(text)
+        found = kustomize(overlay)
+    checker.check(found)
+    expected = program.manifests("--audit-cron-job", SCHEDULE, contract=contract)
+    same(expected, found, "the component audit-cron-job", program)
 
 
 def refuses_namespace():

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use gpufence::telemetry::metrics::Metrics;
+use gpufence::telemetry::metrics::{AuditNumbers, Metrics, PoolNumbers};
 use serde_json::Value;
 
 fn rules() -> Vec<Value> {
@@ -28,6 +28,8 @@ fn every_metric_of_an_alert_is_exported() {
     metrics.namespace_labels_current(0);
     metrics.nodes_current(0);
     metrics.exemptions_in_force([("any", Some(0))].into_iter());
+    metrics.audits_every(Some(60));
+    metrics.audit_found(&AuditNumbers { pools: vec![PoolNumbers::default()], ..AuditNumbers::default() });
     controller.armed("validate", true, true);
     controller.probed("refused");
     controller.match_conditions_current(true);

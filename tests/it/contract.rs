@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use gpufence::contract::{BUILT_IN, Contract, ContractError, Fault, TlsSource};
+use gpufence::contract::{BUILT_IN, Contract, ContractError, Fault, Reports, TlsSource};
 use gpufence::policy::{Action, Mode, Rule};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -84,7 +84,7 @@ fn unknown_keys_are_refused_at_every_level() {
         (
             "modes: audit",
             "modes: found the unknown key modes; valid is one of mode, contact, pools, selection, exemptions, rules, levers, \
-             templates, injection, customResources, nodes, identities, rollout, server, tls, log",
+             templates, injection, customResources, nodes, identities, rollout, audit, server, tls, log",
         ),
         (
             "rules: {node-name: deny}",
@@ -101,6 +101,7 @@ fn unknown_keys_are_refused_at_every_level() {
             "identities.kubelet: found the unknown key kubelet; valid is one of daemonSetController, replicaSetController, \
              statefulSetController, jobController, replicationController, schedulers",
         ),
+        ("audit: {every: 1h}", "audit.every: found the unknown key every; valid is one of interval, reports"),
         ("server: {port: x}", "server.port: found the unknown key port; valid is one of listen, metrics, drain"),
         ("tls: {ca: x}", "tls.ca: found the unknown key ca; valid is one of source, cert, key, names, minimum"),
         ("log: {colour: x}", "log.colour: found the unknown key colour; valid is one of level, format"),
@@ -233,8 +234,20 @@ fn names_words_and_numbers_must_be_ones() {
     let address = "valid is an address and a port, such as";
     let level = "valid is off, error, warn, info, debug or trace, or such for modules: info,gpufence::decision=debug";
     let drain = "valid is a number of seconds of at most 600, such as 12s";
+    let interval = "valid is 0s for no audits, or a time from 1m to 7d such as 15m or 6h";
     let long = "x".repeat(121);
     let owned = [
+        ("audit: {interval: often}".to_owned(), format!("audit.interval: found \"often\"; {interval}")),
+        ("audit: {interval: 59s}".to_owned(), format!("audit.interval: found \"59s\"; {interval}")),
+        ("audit: {interval: 8d}".to_owned(), format!("audit.interval: found \"8d\"; {interval}")),
+        ("audit: {interval: 1h30m}".to_owned(), format!("audit.interval: found \"1h30m\"; {interval}")),
+        ("audit: {interval: +5m}".to_owned(), format!("audit.interval: found \"+5m\"; {interval}")),
+        ("audit: {interval: m}".to_owned(), format!("audit.interval: found \"m\"; {interval}")),
+        ("audit: {interval: 99999999999999999999d}".to_owned(), format!("audit.interval: found \"99999999999999999999d\"; {interval}")),
+        ("audit: {interval: 999999999999999999d}".to_owned(), format!("audit.interval: found \"999999999999999999d\"; {interval}")),
+        ("audit: {interval: 300}".to_owned(), format!("audit.interval: found the number 300; {interval}")),
+        ("audit: {interval: ~}".to_owned(), format!("audit.interval: found nothing; {interval}")),
+        ("audit: {reports: kyverno}".to_owned(), "audit.reports: found \"kyverno\"; valid is none, openreports, policyreports".to_owned()),
         (r#"{"mode": "enforced"}"#.to_owned(), "mode: found \"enforced\"; valid is audit, warn, enforce".to_owned()),
         ("mode: Audit".to_owned(), "mode: found \"Audit\"; valid is audit, warn, enforce".to_owned()),
         ("templates: refuse".to_owned(), "templates: found \"refuse\"; valid is off, audit, warn, deny".to_owned()),
@@ -573,6 +586,34 @@ fn names_are_unique_and_pools_can_be_told_apart() {
 }
 
 #[test]
+fn audits_are_off_unless_the_contract_wants_them() {
+    let off = contract("");
+    assert!(!off.audit.is_on());
+    assert_eq!((off.audit.interval.as_secs(), off.audit.reports), (0, Reports::None));
+    // Each as it is written, in seconds, and as it is printed.
+    for (written, seconds, printed) in [
+        ("0s", 0, "0s"),
+        ("0d", 0, "0s"),
+        ("60s", 60, "1m"),
+        ("61s", 61, "61s"),
+        ("1m", 60, "1m"),
+        ("90m", 5400, "90m"),
+        ("120m", 7200, "2h"),
+        ("06h", 21600, "6h"),
+        ("24h", 86400, "1d"),
+        ("7d", 604_800, "7d"),
+    ] {
+        let contract = contract(&format!("audit: {{interval: {written}}}"));
+        assert_eq!((contract.audit.interval.as_secs(), contract.audit.is_on()), (seconds, seconds > 0), "{written}");
+        let yaml = contract.to_yaml().unwrap();
+        assert!(yaml.contains(&format!("\naudit:\n  interval: {printed}\n  reports: none\n")), "{yaml}");
+    }
+    for reports in Reports::ALL {
+        assert_eq!(contract(&format!("audit: {{reports: {}}}", reports.as_str())).audit.reports, reports);
+    }
+}
+
+#[test]
 fn a_contract_has_at_most_64_pools() {
     let pools = |count: usize| {
         let pools: Vec<_> = (0..count).map(|index| sound_pool(&format!("p{index}"), &json!({}))).collect();
@@ -779,6 +820,8 @@ fn the_file_lies_over_the_built_in_contract_and_the_environment_over_both() {
         ("GPUFENCE__TLS__MINIMUM", "1.2"),
         ("GPUFENCE__LOG__LEVEL", "debug"),
         ("GPUFENCE__LOG__FORMAT", "json"),
+        ("GPUFENCE__AUDIT__INTERVAL", "90m"),
+        ("GPUFENCE__AUDIT__REPORTS", "openreports"),
         ("GPUFENCE__TEMPLATES", "deny"),
         ("GPUFENCE__CONTACT", "#gpu"),
     ];
@@ -787,6 +830,7 @@ fn the_file_lies_over_the_built_in_contract_and_the_environment_over_both() {
         "server": {"listen": "127.0.0.1:1", "metrics": "[::1]:2", "drain": "3s"},
         "tls": {"source": "files", "cert": "c", "key": "k", "minimum": "1.2"},
         "log": {"level": "debug", "format": "json"},
+        "audit": {"interval": "90m", "reports": "openreports"},
         "templates": "deny",
         "contact": "#gpu"
     }"##;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gpufence::audit::snapshot::READS;
 use gpufence::contract::Contract;
 use gpufence::manifest::{
     FailurePolicy, KubernetesVersion, Manifests, Monitor, OptionError, Options, Tls, conditions, names, render,
@@ -44,6 +45,8 @@ const GOLDEN: [(&str, Arguments<'_>, Environment<'_>); 6] = [
             "pod",
             "--priority-class",
             "webhooks",
+            "--audit-cron-job",
+            "0 6 * * *",
         ],
         &[],
     ),
@@ -688,6 +691,187 @@ fn each_identity_may_do_what_it_does_and_no_more() {
     }
 }
 
+const AUDITS: &str = "audit: {interval: 15m, reports: REPORTS}\n\
+    customResources: [{group: argoproj.io, kind: Rollout, resource: rollouts, templates: [$.spec.template]}]";
+
+/// The rules of the role of this kind and name, a line for each group, resource and verbs.
+fn rules(objects: &[Value], kind: &str, name: &str) -> Vec<String> {
+    let role = named(objects, kind, name);
+    let rules = role["rules"].as_array().unwrap().iter();
+    let lines = rules.flat_map(|rule| {
+        let (group, verbs) =
+            (each(rule, "apiGroups").next().unwrap(), each(rule, "verbs").collect::<Vec<_>>().join(","));
+        each(rule, "resources").map(move |resource| format!("{group}/{resource}: {verbs}")).collect::<Vec<_>>()
+    });
+    lines.collect()
+}
+
+/// What an audit reads, as lines of [`rules`].
+fn reads() -> Vec<String> {
+    let custom = ("argoproj.io", "rollouts");
+    let mut reads: Vec<_> =
+        READS.iter().chain([&custom]).map(|(group, name)| format!("{group}/{name}: get,list")).collect();
+    reads.sort();
+    reads
+}
+
+#[test]
+fn a_replica_that_audits_may_read_what_an_audit_does_and_write_the_reports_that_are_wanted() {
+    const WRITES: &str = "get,list,create,update,patch,delete";
+    let open = ["clusterreports", "reports"].map(|name| format!("openreports.io/{name}: {WRITES}"));
+    let policy = ["clusterpolicyreports", "policyreports"].map(|name| format!("wgpolicyk8s.io/{name}: {WRITES}"));
+    for (reports, writes) in [("none", &[][..]), ("openreports", &open), ("policyreports", &policy)] {
+        let audits = enforcing(&AUDITS.replace("REPORTS", reports));
+        for tls in [Tls::Managed, Tls::CertManager] {
+            let options = Options { tls: tls.clone(), network_policy: true, ..Options::default() };
+            let objects = rendered(&audits, &options).objects;
+            let mut found = rules(&objects, "ClusterRole", "gpufence");
+            assert_eq!(found.remove(0), "/nodes: get,list,watch");
+            found.sort();
+            let mut expected = [&reads()[..], writes].concat();
+            expected.sort();
+            assert_eq!(found, expected, "{reports}");
+            // Among them no Secret, and nothing that changes what runs.
+            let leases: Vec<_> = of_kind(&objects, "Lease").iter().map(|lease| &lease["metadata"]["name"]).collect();
+            assert_eq!(leases, ["gpufence-controller", "gpufence-audit"]);
+            let own: Vec<_> = grants(&objects).into_iter().filter(|grant| grant.contains("leases")).collect();
+            let holds = |who: &str, lease: &str| format!("{who} in gpufence: get,update leases {lease}");
+            assert_eq!(
+                own,
+                [holds("gpufence-audit", "gpufence-audit"), holds("gpufence-controller", "gpufence-controller")]
+            );
+            let binding = named(&objects, "RoleBinding", "gpufence-audit");
+            assert_eq!(binding["roleRef"]["name"], "gpufence-audit");
+            assert_eq!(
+                binding["subjects"],
+                json!([{"kind": "ServiceAccount", "name": "gpufence", "namespace": "gpufence"}])
+            );
+            let specs = pod_specs(&objects);
+            assert_eq!(specs[0]["automountServiceAccountToken"], true, "{tls:?}");
+            // A cluster is in its memory then, and in nobody else's.
+            let memory = |spec: &Value| spec["containers"][0]["resources"]["limits"]["memory"].clone();
+            assert_eq!((memory(specs[0]), memory(specs[1])), (json!("1Gi"), json!("192Mi")));
+            assert!(of_kind(&objects, "CronJob").is_empty());
+        }
+    }
+    let off = enforcing(&AUDITS.replace("REPORTS", "openreports").replace("15m", "0s"));
+    let objects = rendered(&off, &Options::default()).objects;
+    assert_eq!(rules(&objects, "ClusterRole", "gpufence"), ["/nodes: get,list,watch"]);
+    assert_eq!(of_kind(&objects, "Lease").len(), 1);
+}
+
+#[test]
+fn a_replica_that_audits_has_a_token_and_a_way_to_the_api_server() {
+    let yaml = enforcing("rules: {node-name-bypass: 'off'}\naudit: {interval: 1h}");
+    let options = Options { tls: Tls::Files { ca: None }, network_policy: true, ..Options::default() };
+    let objects = rendered(&yaml, &options).objects;
+    assert_eq!(pod_specs(&objects)[0]["automountServiceAccountToken"], true);
+    let egress = &named(&objects, "NetworkPolicy", "gpufence")["spec"]["egress"];
+    assert_eq!(egress.as_array().unwrap().len(), 2, "{egress}");
+    let quiet = rendered(&yaml.replace("1h", "0s"), &options).objects;
+    assert_eq!(pod_specs(&quiet)[0]["automountServiceAccountToken"], false);
+    assert_eq!(named(&quiet, "NetworkPolicy", "gpufence")["spec"]["egress"], json!([]));
+}
+
+#[test]
+fn a_cron_job_audits_where_one_is_wanted() {
+    let options = Options {
+        audit_cron_job: Some("*/30 6-18 * * MON-FRI".to_owned()),
+        network_policy: true,
+        ..Options::default()
+    };
+    let yaml = enforcing(&AUDITS.replace("REPORTS", "none").replace("15m", "0s"));
+    let objects = rendered(&yaml, &options).objects;
+    let cron_job = named(&objects, "CronJob", "gpufence-audit");
+    assert_eq!(cron_job["metadata"]["namespace"], "gpufence");
+    let spec = &cron_job["spec"];
+    assert_eq!((&spec["schedule"], &spec["concurrencyPolicy"]), (&json!("*/30 6-18 * * MON-FRI"), &json!("Forbid")));
+    assert_eq!((&spec["successfulJobsHistoryLimit"], &spec["failedJobsHistoryLimit"]), (&json!(1), &json!(3)));
+    let job = &spec["jobTemplate"]["spec"];
+    assert_eq!((&job["backoffLimit"], &job["activeDeadlineSeconds"]), (&json!(0), &json!(1800)));
+    let pod = &job["template"]["spec"];
+    assert_eq!((&pod["serviceAccountName"], &pod["restartPolicy"]), (&json!("gpufence-audit"), &json!("Never")));
+    assert_eq!(pod["automountServiceAccountToken"], true);
+    assert!(pod.get("priorityClassName").is_none(), "an audit may wait");
+    // As restricted as the others, and by the same contract.
+    let webhook = pod_specs(&objects)[0];
+    assert_eq!(pod["securityContext"], webhook["securityContext"]);
+    assert_eq!(pod["affinity"], webhook["affinity"]);
+    assert_eq!(pod["volumes"][0], webhook["volumes"][0]);
+    let (container, other) = (&pod["containers"][0], &webhook["containers"][0]);
+    for field in ["image", "securityContext"] {
+        assert_eq!(container[field], other[field], "{field}");
+    }
+    assert_eq!(container["volumeMounts"][0], other["volumeMounts"][0]);
+    assert_eq!(container["env"], json!([other["env"][0]]));
+    assert_eq!(container["resources"]["limits"], json!({"memory": "1Gi"}));
+    assert_eq!(container["args"], json!(["audit", "--output", "text", "--fail-on", "high"]));
+    // It reads, in its own name, and nobody else may do more for it.
+    let mut found = rules(&objects, "ClusterRole", "gpufence-audit");
+    found.sort();
+    assert_eq!(found, reads());
+    assert_eq!(rules(&objects, "ClusterRole", "gpufence"), ["/nodes: get,list,watch"]);
+    let binding = named(&objects, "ClusterRoleBinding", "gpufence-audit");
+    assert_eq!(binding["roleRef"]["name"], "gpufence-audit");
+    assert_eq!(binding["subjects"][0]["name"], "gpufence-audit");
+    assert_eq!(named(&objects, "ServiceAccount", "gpufence-audit")["automountServiceAccountToken"], false);
+    assert_eq!(of_kind(&objects, "Lease").len(), 1);
+    // Nobody calls it, the Service and the budget of the webhook are not about it, and it calls the API server alone.
+    let labels = &job["template"]["metadata"]["labels"];
+    let network = &named(&objects, "NetworkPolicy", "gpufence-audit")["spec"];
+    assert_eq!(&network["podSelector"]["matchLabels"], labels);
+    assert_eq!(network["ingress"], json!([]));
+    assert_eq!(network["egress"].as_array().unwrap().len(), 2);
+    assert_ne!(&named(&objects, "Service", "gpufence")["spec"]["selector"], labels);
+    // What the contract is for holds for its own pod as well.
+    let text = cron_job.to_string();
+    let workload = Kind::CronJob.read(&text).unwrap();
+    let request = Request { namespace: "gpufence", username: "someone", groups: &[], object: &workload, old: None };
+    assert_eq!(request.decide_with(&policy(&yaml), Phase::Validating, &NoFacts), Decision::quiet(Mode::Enforce));
+    // With the reports that the contract wants.
+    let reporting = enforcing("audit: {reports: policyreports}");
+    let objects = rendered(&reporting, &options).objects;
+    let args = &named(&objects, "CronJob", "gpufence-audit")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        [0]["args"];
+    assert_eq!(*args, json!(["audit", "--output", "text", "--fail-on", "high", "--report", "policyreports"]));
+    assert!(of_kind(&rendered(&yaml, &Options::default()).objects, "CronJob").is_empty());
+}
+
+#[test]
+fn a_schedule_is_five_fields_or_a_word() {
+    let with = |schedule: &str, kubernetes: &str| {
+        let options = Options {
+            audit_cron_job: Some(schedule.to_owned()),
+            kubernetes: kubernetes.parse().unwrap(),
+            ..Options::default()
+        };
+        render(&contract(&enforcing("")), &options)
+    };
+    for schedule in ["0 6 * * *", "*/5 0-6,22 1,15 JAN-MAR ?", "@daily", "@hourly"] {
+        assert!(with(schedule, "1.36").is_ok(), "{schedule}");
+    }
+    for schedule in [
+        "",
+        "daily",
+        "@often",
+        "0 6 * *",
+        "0 6 * * * *",
+        "0  6 * * *",
+        "0 6 * * *\n",
+        "TZ=UTC 0 6 * * *",
+        "0 6 * * $(x)",
+    ] {
+        assert_eq!(with(schedule, "1.36").unwrap_err(), OptionError::Schedule(schedule.to_owned()));
+    }
+    assert!(with("0 6 * * *", "1.21").is_ok());
+    let old = with("0 6 * * *", "1.20").unwrap_err().to_string();
+    assert_eq!(
+        old,
+        "--audit-cron-job cannot be had with Kubernetes 1.20, which has no CronJob of batch/v1; valid is 1.21 or newer, or \
+         audit.interval in the contract"
+    );
+}
+
 #[test]
 fn no_pod_can_ever_be_in_the_probe_namespace() {
     let objects = rendered(&enforcing(""), &Options { namespace: "fence".to_owned(), ..Options::default() }).objects;
@@ -825,7 +1009,12 @@ fn the_head_says_how_to_render_the_same_again() {
         let (variables, again) = command.split_once("gpufence manifests").unwrap();
         let variables: Vec<_> = variables.split_whitespace().map(|pair| pair.split_once('=').unwrap()).collect();
         let again = again.replace("FILE", "ca.pem");
-        let again: Vec<_> = again.split_whitespace().collect();
+        // Every other piece stands between quotes.
+        let pieces = again.split('\'').enumerate();
+        let words = |(index, piece): (usize, _)| -> Vec<&str> {
+            if index.is_multiple_of(2) { str::split_whitespace(piece).collect() } else { vec![piece] }
+        };
+        let again: Vec<_> = pieces.flat_map(words).collect();
         assert_eq!(run(&again, &variables).1, text, "{name}: {command}");
     }
 }

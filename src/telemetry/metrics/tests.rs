@@ -115,3 +115,63 @@ fn exemptions_have_series_as_long_as_the_contract_has_them() {
     assert!(!after.iter().any(|line| line.contains("\"old\"") || line.contains("\"unknown\"")), "{after:#?}");
     assert_eq!(after.len(), 2 * 6 + 1, "{after:#?}");
 }
+
+#[test]
+fn an_audit_is_shown_whole_and_forgotten_whole() {
+    let metrics = Metrics::new();
+    let series = || {
+        let own = lines(&metrics).into_iter().filter(|line| line.starts_with("gpufence_audit_"));
+        own.filter(|line| !line.starts_with("gpufence_audit_runs_total")).collect::<Vec<_>>()
+    };
+    for run in AuditRun::ALL {
+        let line = format!("gpufence_audit_runs_total{{outcome=\"{}\"}} 0", run.as_str());
+        assert!(lines(&metrics).contains(&line), "{line}");
+    }
+    assert_eq!(series(), [""; 0], "nobody audits");
+    let pool = |pool: &str| PoolNumbers {
+        pool: pool.to_owned(),
+        nodes: 3,
+        ordinary_pods: 2,
+        gpus: [("allocatable", 24), ("requested", 10), ("free", 14), ("blocked", 4)],
+    };
+    let finding = |rule, count| FindingCount { rule, severity: "high", count };
+    let mut numbers = AuditNumbers {
+        findings: vec![finding("gpus-blocked", 4), finding("node-without-taint", 0)],
+        pools: vec![pool("nvidia"), pool("amd")],
+        drifted_nodes: 1,
+        gaps: 0,
+        at: 1_800_000_000,
+        seconds: 1.5,
+    };
+    metrics.audits_every(Some(900));
+    metrics.audit_ran(AuditRun::Success);
+    metrics.audit_found(&numbers);
+    let expected = [
+        "gpufence_audit_interval_seconds 900",
+        "gpufence_audit_findings{rule=\"gpus-blocked\",severity=\"high\"} 4",
+        "gpufence_audit_findings{rule=\"node-without-taint\",severity=\"high\"} 0",
+        "gpufence_audit_ordinary_pods{pool=\"nvidia\"} 2",
+        "gpufence_audit_nodes{pool=\"amd\"} 3",
+        "gpufence_audit_gpus{pool=\"nvidia\",state=\"allocatable\"} 24",
+        "gpufence_audit_gpus{pool=\"nvidia\",state=\"requested\"} 10",
+        "gpufence_audit_gpus{pool=\"nvidia\",state=\"free\"} 14",
+        "gpufence_audit_gpus{pool=\"amd\",state=\"blocked\"} 4",
+        "gpufence_audit_drifted_nodes 1",
+        "gpufence_audit_gaps 0",
+        "gpufence_audit_last_success_timestamp_seconds 1800000000",
+        "gpufence_audit_duration_seconds 1.5",
+    ];
+    for line in expected {
+        assert!(series().iter().any(|own| own == line), "{line} in {:#?}", series());
+    }
+    assert_eq!(series().len(), 1 + 2 + 2 + 2 + 8 + 4);
+    // A pool that is gone from the contract is gone from here.
+    numbers.pools.pop();
+    metrics.audit_found(&numbers);
+    assert!(!series().iter().any(|line| line.contains("amd")), "{:#?}", series());
+    metrics.audit_forgotten();
+    assert_eq!(series(), ["gpufence_audit_interval_seconds 900"]);
+    metrics.audits_every(None);
+    assert_eq!(series(), [""; 0]);
+    assert!(lines(&metrics).contains(&"gpufence_audit_runs_total{outcome=\"success\"} 1".to_owned()));
+}

@@ -41,6 +41,8 @@ mod requests;
 
 /// What people and other programs do to an installation by hand.
 mod amiss;
+/// One of the replicas looks again and again at what already runs.
+mod audits;
 /// With nothing running, whatever the cluster itself needs still works.
 mod bootstrap;
 /// The CA, the caBundle and the certificates.

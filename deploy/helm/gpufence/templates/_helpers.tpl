@@ -103,7 +103,62 @@ there is nothing to prove.
 
 {{/* Whether a replica reads anything from the API server: true or nothing. */}}
 {{- define "gpufence.serverNeedsApi" -}}
-{{- if or (eq .Values.tls.source "managed") (include "gpufence.followed" .) }}true{{ end -}}
+{{- if or (eq .Values.tls.source "managed") (include "gpufence.followed" .) (include "gpufence.auditsItself" .) }}true{{ end -}}
+{{- end }}
+
+{{/* Whether the replicas audit: true or nothing. */}}
+{{- define "gpufence.auditsItself" -}}
+{{- if not (regexMatch "^0+[smhd]$" .Values.contract.audit.interval) }}true{{ end -}}
+{{- end }}
+
+{{/* The rules of a role that may audit, and keep the reports that the contract wants. */}}
+{{- define "gpufence.auditRules" -}}
+- apiGroups: [""]
+  resources: [events, namespaces, nodes, pods, podtemplates, replicationcontrollers]
+  verbs: [get, list]
+- apiGroups: [apps]
+  resources: [daemonsets, deployments, replicasets, statefulsets]
+  verbs: [get, list]
+- apiGroups: [batch]
+  resources: [cronjobs, jobs]
+  verbs: [get, list]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list]
+{{- range .Values.contract.customResources }}
+- apiGroups: [{{ .group }}]
+  resources: [{{ .resource }}]
+  verbs: [get, list]
+{{- end }}
+{{- with get (dict "openreports" (list "openreports.io" "reports") "policyreports" (list "wgpolicyk8s.io" "policyreports")) .Values.contract.audit.reports }}
+- apiGroups: [{{ index . 0 }}]
+  resources: [cluster{{ index . 1 }}, {{ index . 1 }}]
+  verbs: [get, list, create, update, patch, delete]
+{{- end }}
+{{- end }}
+
+{{/* Rather on other nodes than on a pool's: a node may carry the label before it carries the taint. */}}
+{{- define "gpufence.affinity" -}}
+{{- with .Values.affinity -}}
+{{ toYaml . }}
+{{- else -}}
+{{- $labels := dict }}
+{{- range .Values.contract.pools }}
+{{- range $key, $value := .nodeSelector }}
+{{- $_ := set $labels $key (append (index $labels $key | default list) $value | uniq) }}
+{{- end }}
+{{- end -}}
+nodeAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    {{- range $key := keys $labels | sortAlpha }}
+    - weight: 100
+      preference:
+        matchExpressions:
+          - key: {{ $key | quote }}
+            operator: NotIn
+            values: {{ index $labels $key | toJson }}
+    {{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Whether the registrations only watch: true or nothing. */}}
