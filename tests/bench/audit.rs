@@ -92,8 +92,8 @@ impl Generated {
         let mut separator = "";
         file.write_all(b"{\n    \"apiVersion\": \"v1\",\n    \"items\": [\n")?;
         let objects = (0..self.nodes)
-            .map(|index| self.node(index))
-            .chain((0..self.namespaces()).map(|index| self.namespace(index)))
+            .map(Self::node)
+            .chain((0..self.namespaces()).map(Self::namespace))
             .chain((0..self.deployments()).flat_map(|index| self.deployment(index)))
             .chain((0..10).map(daemon_set))
             .chain((0..self.pods()).map(|index| self.pod(index)));
@@ -110,7 +110,7 @@ impl Generated {
         index.is_multiple_of(5)
     }
 
-    fn node(&self, index: usize) -> Value {
+    fn node(index: usize) -> Value {
         let name = node_name(index);
         let mut labels = json!({
             "kubernetes.io/hostname": name,
@@ -148,7 +148,7 @@ impl Generated {
         })
     }
 
-    fn namespace(&self, index: usize) -> Value {
+    fn namespace(index: usize) -> Value {
         let name = match index {
             0 => "default".to_owned(),
             1 => "kube-system".to_owned(),

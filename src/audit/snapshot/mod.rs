@@ -5,6 +5,7 @@
 
 mod amounts;
 mod build;
+mod prune;
 mod read;
 mod save;
 mod stream;
@@ -30,7 +31,7 @@ pub struct Snapshot {
     pub workloads: Vec<Workload>,
     /// The namespaces, by name.
     pub namespaces: BTreeMap<Arc<str>, Namespace>,
-    /// The PodDisruptionBudgets, by namespace and name.
+    /// The `PodDisruptionBudget`s, by namespace and name.
     pub budgets: Vec<Budget>,
     /// Why the scheduler could not place a pod, the newest word of it, by namespace and name.
     pub unscheduled: HashMap<(Arc<str>, Arc<str>), Event>,

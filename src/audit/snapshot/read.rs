@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::policy::{List, RawMap, StringMap, Text, object};
+use super::Qos;
+use crate::policy::{List, Quantity, RawMap, StringMap, Text, object};
 
 object! {
     pub(super) struct Header<'a> as "a Kubernetes object" {
@@ -141,7 +142,7 @@ object! {
     pub(super) struct Workload<'a> as "a workload" {
         pub(super) metadata: Metadata<'a> = "metadata",
         pub(super) spec: Option<&'a RawValue> = "spec",
-        /// Of a PodTemplate.
+        /// Of a `PodTemplate`.
         pub(super) template: Option<&'a RawValue> = "template",
         pub(super) status: Option<WorkloadStatus> = "status",
     }
@@ -239,4 +240,27 @@ pub(super) struct BudgetStatus {
 pub(super) struct Saved {
     pub(super) complete: Vec<String>,
     pub(super) faults: Vec<String>,
+}
+
+impl PodSpec<'_> {
+    /// The class that the kubelet would give the pod: `GetPodQOS` of upstream, of what a manifest holds.
+    pub(super) fn qos(&self) -> Qos {
+        let all = || self.containers.iter().chain(self.init_containers.iter()).map(|container| &container.resources);
+        let is_set = |map: &RawMap<'_>, name: &str| map.0.iter().any(|(own, _)| &**own == name);
+        let natives = ["cpu", "memory"];
+        if !all().any(|own| natives.iter().any(|name| is_set(&own.requests, name) || is_set(&own.limits, name))) {
+            return Qos::BestEffort;
+        }
+        let value = |map: &RawMap<'_>, name: &str| {
+            let (_, json) = map.0.iter().find(|(own, _)| &**own == name)?;
+            Quantity::milli_from_json(json.get()).ok()
+        };
+        let guaranteed = all().all(|own| {
+            natives.iter().all(|name| {
+                let limit = value(&own.limits, name);
+                limit.is_some() && value(&own.requests, name).is_none_or(|request| Some(request) == limit)
+            })
+        });
+        if guaranteed { Qos::Guaranteed } else { Qos::Burstable }
+    }
 }

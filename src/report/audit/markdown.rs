@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::groups::{RuleGroup, by_rule};
+use super::what_if::what_if_text;
 use super::words::{self, some_of};
 use super::{Shown, Subject};
 use crate::audit::{Audit, Finding, Pending, Severity};
@@ -12,7 +13,8 @@ use crate::policy::visible;
 pub const LONGEST: usize = 60_000;
 
 /// How many characters each part may have. What is left of [`LONGEST`] is for titles and fixed sentences.
-const FINDINGS: usize = 36_000;
+const WHAT_IF: usize = 12_000;
+const FINDINGS: usize = 24_000;
 const POOLS: usize = 4_000;
 const DAEMON_SETS: usize = 6_000;
 const PENDING: usize = 6_000;
@@ -33,6 +35,7 @@ pub fn markdown(audit: &Audit, shown: Shown) -> String {
     let mut text = format!("# GPU audit of {}\n\n**{verdict}**{separator}{facts}\n\n", cell(&audit.source));
     text += &summary(audit);
     text += &pools(audit);
+    text += &what_if(audit);
     text += &findings(audit);
     text += &daemon_sets(audit);
     text += &pending(audit);
@@ -130,7 +133,7 @@ fn summary(audit: &Audit) -> String {
     let mut table = Table::new(&["", ""], POOLS);
     for (name, value) in [
         ("Held against", audit.taken.clone()),
-        ("Contract", format!("mode {}", audit.mode)),
+        ("Contract", words::contract(audit)),
         (
             "Nodes",
             format!("{}, {} of them with GPUs, {} drifted", summary.nodes, summary.gpu_nodes, summary.drifted_nodes),
@@ -164,6 +167,30 @@ fn pools(audit: &Audit) -> String {
         table.row(&[&pool.name, &nodes, allocatable, requested, free, blocked, &ordinary], audit.pools.len());
     }
     format!("\n## GPUs\n\n{}", table.end())
+}
+
+/// As the terminal shows it: its commands are there to be copied.
+fn what_if(audit: &Audit) -> String {
+    let Some(what_if) = &audit.what_if else { return String::new() };
+    let text = what_if_text(what_if);
+    // A fence ends at the first line with as many backticks, which nothing in an object can be.
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest.max(2) + 1);
+    let mut shown = String::new();
+    let mut left = WHAT_IF;
+    let mut lines = text.lines();
+    for line in lines.by_ref() {
+        let length = line.chars().count() + 1;
+        if length > left {
+            return format!(
+                "\n## What if\n\n{fence}text\n{shown}{fence}\n\nThe rest has no room here: `--output text` has it.\n"
+            );
+        }
+        left -= length;
+        shown += line;
+        shown.push('\n');
+    }
+    format!("\n## What if\n\n{fence}text\n{shown}{fence}\n")
 }
 
 fn findings(audit: &Audit) -> String {

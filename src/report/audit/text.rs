@@ -30,7 +30,8 @@ pub struct Shown {
 pub fn text(audit: &Audit, shown: Shown) -> String {
     let mut page = Page { text: String::new(), shown };
     let (worst, verdict) = words::verdict(audit);
-    page.line(0, &format!("Audit of {}, held against {}, contract in mode {}", audit.source, audit.taken, audit.mode));
+    page.line(0, &format!("Audit of {}, held against {}", audit.source, audit.taken));
+    page.line(0, &format!("Contract: {}", words::contract(audit)));
     page.gap();
     page.styled(worst.map_or(Style::Good, Style::of), &verdict, "");
     let facts = words::facts(audit);

@@ -148,3 +148,9 @@ pub fn next_steps(audit: &Audit) -> Vec<String> {
     }
     steps
 }
+
+/// By which contract it was judged, and how far that goes.
+pub(super) fn contract(audit: &Audit) -> String {
+    let separator = if audit.contract.is_empty() { "" } else { ", " };
+    format!("{}{separator}mode {}", audit.contract, audit.mode)
+}

@@ -61,7 +61,9 @@ impl Cluster {
         let mut builder = Builder::new(policy);
         let list = self.list().to_string();
         builder.take_all("cluster.json", list.as_bytes());
-        Resource::ALL.into_iter().for_each(|resource| builder.completes(resource));
+        for resource in Resource::ALL {
+            builder.completes(resource);
+        }
         builder.finish()
     }
 
@@ -265,7 +267,8 @@ pub fn owners(owner: &str) -> Value {
 }
 
 /// A workload of one of Kubernetes' own kinds, whose pods are as the given one; `name` is `namespace/name`.
-pub fn workload(kind: &str, name: &str, pod: Pod) -> Value {
+pub fn workload(kind: &str, name: &str, pod: impl Into<Value>) -> Value {
+    let pod: Value = pod.into();
     let (namespace, name) = name.split_once('/').unwrap();
     let api_version = match kind {
         "Job" | "CronJob" => "batch/v1",
@@ -274,11 +277,11 @@ pub fn workload(kind: &str, name: &str, pod: Pod) -> Value {
     };
     let mut metadata = Map::new();
     for key in ["labels", "annotations"] {
-        if let Some(map) = pod.0["metadata"].get(key) {
+        if let Some(map) = pod["metadata"].get(key) {
             metadata.insert(key.to_owned(), map.clone());
         }
     }
-    let template = json!({"metadata": metadata, "spec": pod.0["spec"]});
+    let template = json!({"metadata": metadata, "spec": pod["spec"]});
     let mut object = json!({
         "apiVersion": api_version,
         "kind": kind,

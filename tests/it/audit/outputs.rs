@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 
 use gpufence::audit::snapshot::{Amounts, Qos};
 use gpufence::audit::{
-    Audit, ByClass, Check, Class, Coverage, Entry, Finding, GpuResource, Gpus, NodeAccount, ObjectRef, Occupant,
-    Pending, PoolAccount, Severity, Summary,
+    Affected, Audit, BudgetInTheWay, ByClass, Check, Class, Coverage, DaemonSetChange, DaemonSetFate, Entry, Fate,
+    Finding, GpuResource, Gpus, Newcomers, NodeAccount, NodeBackup, NodeChange, ObjectRef, Occupant, Pending,
+    PoolAccount, Severity, Step, Summary, Then, Totals, What, WhatIf,
 };
 use gpufence::policy::Rule;
 use gpufence::report::audit::{
@@ -160,6 +161,7 @@ fn sample() -> Audit {
     });
     Audit {
         source: "dump.json".into(),
+        contract: "contract.yaml".into(),
         mode: "audit",
         summary: Summary {
             nodes: 40,
@@ -199,6 +201,62 @@ fn sample() -> Audit {
     }
 }
 
+/// A change of which there is something to say in every field.
+fn changed() -> WhatIf {
+    let pod = |then: Then| Affected {
+        namespace: "web".into(),
+        name: "shop-01".into(),
+        node: "gpu-2".into(),
+        controller: Some(object("apps/v1", "Deployment", "web/shop")),
+        requests_gpu: false,
+        fate: Fate::EvictedLater,
+        after_seconds: Some(60),
+        then,
+    };
+    WhatIf {
+        change: What::TaintNoexecute,
+        pool: "nvidia".into(),
+        adds: vec!["dedicated=gpu:NoExecute".into()],
+        verdict: "2 pods would be evicted.".into(),
+        summary: Totals { nodes_changed: 1, evicted: 2, ..Totals::default() },
+        nodes: vec![NodeChange {
+            name: "gpu-2".into(),
+            adds: vec!["dedicated=gpu:NoExecute".into()],
+            replaces: vec!["dedicated=gpu:NoSchedule".into()],
+            offers_gpus: true,
+            ordinary_pods: 2,
+        }],
+        pods: vec![pod(Then::Elsewhere { to: "cpu-1".into() }), pod(Then::Nowhere { why: "no CPU is left".into() })],
+        daemon_sets: vec![DaemonSetChange {
+            daemon_set: object("apps/v1", "DaemonSet", "logging/fluent-bit"),
+            fate: DaemonSetFate::Deleted,
+            nodes: vec!["gpu-2".into()],
+            add: vec!["{key: dedicated, operator: Exists}".into()],
+        }],
+        budgets: vec![BudgetInTheWay {
+            namespace: "web".into(),
+            name: "shop".into(),
+            pods: 2,
+            disruptions_allowed: Some(0),
+            is_passed_by: true,
+        }],
+        newcomers: Newcomers {
+            pending: vec![object("v1", "Pod", "ml/train-1")],
+            ordinary: vec![object("v1", "Pod", "web/odd")],
+        },
+        gaps: vec!["the events of the cluster are not all known".into()],
+        backup: vec![NodeBackup {
+            name: "gpu-2".into(),
+            labels: [("accelerator".into(), "nvidia".into())].into(),
+            taints: vec!["dedicated=gpu:NoSchedule".into()],
+        }],
+        backup_commands: vec!["kubectl get node gpu-2 -o yaml > backup.yaml".into()],
+        pilot_node: Some("gpu-2".into()),
+        pilot: vec![Step { note: "Cordon it".into(), command: "kubectl cordon gpu-2".into() }],
+        rollback: vec!["kubectl taint node gpu-2 dedicated=gpu:NoExecute-".into()],
+    }
+}
+
 const FROM_FILES: Shown = Shown { everything: false, coloured: false, from_files: true };
 
 #[track_caller]
@@ -222,6 +280,7 @@ fn the_golden_files_are_what_is_printed() {
     is_golden("clean.txt", &text(&clean(), Shown::default()));
     is_golden("audit.md", &markdown(&audit, FROM_FILES));
     is_golden("clean.md", &markdown(&clean(), Shown::default()));
+    is_golden("what-if.md", &markdown(&Audit { what_if: Some(changed()), ..clean() }, Shown::default()));
     is_golden("audit.json", &json(&audit).unwrap());
     is_golden("audit.sarif", &format!("{:#}\n", sarif(&audit, Some("dump.json"))));
 }
@@ -546,7 +605,7 @@ fn described() -> BTreeSet<String> {
 
 #[test]
 fn the_schema_says_what_the_json_has_and_no_more() {
-    let seen = Schema::holds(&json(&sample()).unwrap());
+    let seen = Schema::holds(&json(&Audit { what_if: Some(changed()), ..sample() }).unwrap());
     assert_eq!(described().difference(&seen).collect::<Vec<_>>(), Vec::<&String>::new());
     Schema::holds(&json(&clean()).unwrap());
     // It is no schema of anything: what is amiss is seen.
