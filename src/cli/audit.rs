@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::cluster_audit::{OfCluster, Taken, contract_name};
+use super::cluster_audit::{self, OfCluster, Taken, contract_name};
 use super::documents;
 use super::what_if::WhatIf;
 use super::{Failure, Success, contract_file, load_contract, print};
@@ -99,7 +99,7 @@ impl Audit {
         let mut audit = audit::audit(&taken.policy, &taken.snapshot, &taken.source, now);
         audit.contract.clone_from(&taken.contract);
         // What the cluster keeps is all that there is, whatever somebody has seen already.
-        self.cluster.publish(&audit)?;
+        let reports = self.cluster.reports(&audit);
         if let Some(baseline) = &baseline {
             audit.since(baseline);
         }
@@ -108,6 +108,9 @@ impl Audit {
             audit.what_if = Some(what_if.map_err(|error| Failure::Input(anyhow!(error).context("--what-if")))?);
         }
         print(&self.report(&audit, &taken)?)?;
+        if let Some((form, reports)) = reports {
+            cluster_audit::keep(form, &reports)?;
+        }
         let fails = self.fail_on.is_some_and(|least| audit.findings.iter().any(|finding| finding.severity >= least));
         taken.end(if fails { Success::Findings } else { Success::Clean })
     }

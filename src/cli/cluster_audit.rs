@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::installation::{contract_place, installation, installed_contract};
@@ -117,19 +118,22 @@ impl OfCluster {
         write().with_context(|| format!("cannot write {}", file.display())).map_err(Failure::Other)
     }
 
-    /// Keeps the findings in the cluster, where somebody wants it.
-    pub(super) fn publish(&self, audit: &Audit) -> Result<(), Failure> {
-        let Some(form) = self.report else { return Ok(()) };
-        let reports = reports(audit, form);
-        let publishing = async {
-            let client = cluster::connect().await.map_err(|error| Failure::Input(error.into()))?;
-            publish(&client, form, &reports, PACE).await.map_err(|error| Failure::Other(error.into()))
-        };
-        let Published { written, unchanged, deleted, faults } =
-            run_to_end(&mut Builder::new_current_thread(), publishing)??;
-        eprintln!("gpufence: {written} reports written, {unchanged} as they were, {deleted} deleted");
-        if faults.is_empty() { Ok(()) } else { Err(Failure::Other(anyhow!(faults.join("\n")))) }
+    /// The findings in the form in which the cluster keeps them, where somebody wants it.
+    pub(super) fn reports(&self, audit: &Audit) -> Option<(ReportForm, Vec<Value>)> {
+        self.report.map(|form| (form, reports(audit, form)))
     }
+}
+
+/// Keeps the findings in the cluster.
+pub(super) fn keep(form: ReportForm, reports: &[Value]) -> Result<(), Failure> {
+    let publishing = async {
+        let client = cluster::connect().await.map_err(|error| Failure::Input(error.into()))?;
+        publish(&client, form, reports, PACE).await.map_err(|error| Failure::Other(error.into()))
+    };
+    let Published { written, unchanged, deleted, faults } =
+        run_to_end(&mut Builder::new_current_thread(), publishing)??;
+    eprintln!("gpufence: {written} reports written, {unchanged} as they were, {deleted} deleted");
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Other(anyhow!(faults.join("\n")))) }
 }
 
 /// Which contract [`load_contract`] reads, for people.
