@@ -29,7 +29,7 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
         let mut account = NodeAccount {
             name: node.name.to_string(),
             pools: view.pools(standing.pools).map(|pool| pool.name.clone()).collect(),
-            group: String::new(),
+            group: super::nodes::group(node),
             ready: node.ready,
             unschedulable: node.unschedulable,
             taints: node.taints.iter().map(|taint| visible(&taint.to_string()).into_owned()).collect(),

@@ -353,7 +353,7 @@ test('a DaemonSet that only an untainted node lets in does not count as safe', (
 }));
 
 test('without scripts there is a summary and the worst findings', () => open(urls.written, async (page) => {
-  const json = JSON.parse(execFileSync(binary, ['audit', dump], { encoding: 'utf8' }));
+  const json = JSON.parse(execFileSync(binary, ['audit', dump, '--output', 'json'], { encoding: 'utf8' }));
   assert.equal(await page.locator('h1').first().innerText(), json.source);
   assert.match(await page.locator('noscript').innerText(), /Scripts are off/);
   assert.equal(await page.locator('noscript section').last().locator('tbody tr').count(), json.findings.length);

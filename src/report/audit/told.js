@@ -20,7 +20,7 @@ function drawTop() {
   document.title = `gpufence audit: ${visible(audit.source)}`;
   const taken = new Date(audit.taken);
   const time = Number.isNaN(taken.getTime()) ? audit.taken : `${audit.taken.slice(0, 16).replace('T', ' ')} UTC`;
-  byId('facts').replaceChildren(make('time', { datetime: audit.taken }, time), `, contract in mode ${audit.mode}`);
+  byId('facts').replaceChildren(make('time', { datetime: audit.taken }, time), `, contract ${audit.contract ? `${audit.contract}, ` : ''}in mode ${audit.mode}`);
   const [kind, words] = verdictOf(summary.findings);
   byId('verdict').classList.add(kind);
   byId('verdict').replaceChildren(

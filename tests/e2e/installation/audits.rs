@@ -61,7 +61,8 @@ fn one_replica_audits_and_another_takes_over() {
 
     // Who ends in order gives the Lease back: the other need not wait until it runs out.
     installed.replicas[first].process.terminate(Duration::from_secs(15));
-    assert_eq!(holder(), "");
+    // And it may be that quick.
+    assert_ne!(installed.replicas[first].pod["metadata"]["name"], holder());
     let began = Instant::now();
     let second = poll::until("the other takes over", TAKEN_OVER, || who_audits(&installed));
     assert_eq!(second, other);
