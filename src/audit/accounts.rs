@@ -142,12 +142,18 @@ impl<'v, 's> Accounts<'v, 's> {
         let lefts = [left(&[&requested]), left(&[gpu_workload]), left(&[gpu_workload, daemon_set, platform])];
         let mut short = [false; 4];
         let mut blocked = Blocked::default();
+        // Pools share what else the node has: together no more are blocked than it would serve without the others.
+        let demands: Vec<_> =
+            gpus.iter().map(|(pool, gpus)| (gpus.free, pool.and_then(|pool| self.needs[pool].as_ref()))).collect();
+        let [now, alone, _] = lefts.each_ref().map(|left| served(&demands, &node.allocatable, left));
+        let mut unserved = alone.iter().zip(now).map(|(alone, now)| alone - now).max().unwrap_or_default();
         for (pool, mut gpus) in gpus {
             let need = pool.and_then(|pool| self.needs[pool].as_ref());
             let [now, alone, without_ordinary] =
                 lefts.each_ref().map(|left| Usable::of(gpus.free, need, &node.allocatable, left));
             let most = alone.least();
-            gpus.blocked = most - now.least();
+            gpus.blocked = (most - now.least()).min(unserved);
+            unserved -= gpus.blocked;
             blocked.anyway += most - without_ordinary.least();
             for (short, now) in short.iter_mut().zip(now.0) {
                 *short |= now < most;
@@ -160,6 +166,7 @@ impl<'v, 's> Accounts<'v, 's> {
                 }
             }
         }
+        blocked.anyway = blocked.anyway.min(account.gpus.blocked);
         let short = BESIDE.iter().zip(short).filter(|(_, short)| *short);
         account.blocked_by = short.map(|((name, _), _)| *name).collect();
         for pool in standing.pools.iter() {
@@ -246,6 +253,36 @@ impl<'v, 's> Accounts<'v, 's> {
     pub(super) fn finish(self) -> Vec<PoolAccount> {
         self.pools
     }
+}
+
+/// For how many free GPUs of all pools together what is left is enough, by resource of [`BESIDE`]: as many as can be,
+/// those first that need least.
+fn served(demands: &[(i64, Option<&Need>)], allocatable: &Amounts, left: &Amounts) -> [i64; 4] {
+    let (allocatable, left) = (beside(allocatable), beside(left));
+    std::array::from_fn(|index| {
+        let is_place = BESIDE[index].0 == "pods";
+        // What so many GPUs need.
+        let need = |need: Option<&Need>| match need {
+            Some(need) if is_place => (1, need.gpus.max(1)),
+            Some(need) => (beside(&need.amounts)[index], 1),
+            None => (0, 1),
+        };
+        let mut demands: Vec<_> = demands.iter().map(|(free, own)| (*free, *own, need(*own))).collect();
+        demands.sort_by_key(|(.., (amount, gpus))| i128::from(*amount) * 1_000_000_000 / i128::from(*gpus));
+        let mut rest = left[index];
+        let serve = |(free, own, (amount, gpus)): (i64, Option<&Need>, (i64, i64))| match rest.checked_div(amount) {
+            _ if allocatable[index] == 0 => free,
+            None if own.is_none() && left[index] == 0 && BESIDE[index].0 != "ephemeral-storage" => 0,
+            None => free,
+            Some(times) => {
+                let served = times.saturating_mul(gpus).min(free);
+                // A pod that has fewer GPUs than others takes a whole place.
+                rest -= amount.saturating_mul(served / gpus + i64::from(served % gpus > 0));
+                served
+            }
+        };
+        demands.into_iter().map(serve).fold(0, i64::saturating_add)
+    })
 }
 
 /// The pods without a GPU that took something of what is short, and first those that took most.

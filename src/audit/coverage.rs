@@ -165,7 +165,7 @@ impl<'s> Ground<'_, 's> {
                 is_to_be_mended = true;
                 continue;
             }
-            let text = exact_toleration_text(taint);
+            let text = taint.exact_toleration_text();
             if !add.contains(&text) {
                 add.push(text);
             }
@@ -252,6 +252,14 @@ fn selects(spec: &policy::PodSpec<'_>, node: &Node) -> bool {
     spec.selects_node(&node.name, |key| node.labels.get(key).map(|value| &**value))
 }
 
+/// Whether a DaemonSet's pods get onto nodes with these taints, what its controller tolerates for them among it.
+pub(super) fn is_let_in(workload: &Workload, spec: &policy::PodSpec<'_>, taints: &[Taint]) -> bool {
+    let own = serde_json::from_str::<role::DaemonSet<'_>>(workload.json()).ok();
+    let on_host_network = own.is_some_and(|own| own.spec.template.spec.host_network == Some(true));
+    let tolerations = Tolerations { written: spec.tolerations(), on_host_network };
+    taints.iter().filter(|taint| taint.is_hard()).all(|taint| tolerations.pass(&taint.as_node_taint()))
+}
+
 /// The tolerations of a DaemonSet's pods.
 #[derive(Debug)]
 struct Tolerations<'a> {
@@ -327,12 +335,6 @@ fn names(targets: &[&Target<'_>]) -> String {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-/// The exact toleration of a taint that stands on a node, as a person writes it in YAML.
-fn exact_toleration_text(taint: &Taint) -> String {
-    let Taint { key, value, effect } = taint;
-    format!("{{key: {}, operator: Equal, value: {}, effect: {effect}}}", yaml_word(key), yaml_word(value))
 }
 
 /// An exemption for the DaemonSet as a contract writes it.

@@ -1,6 +1,7 @@
 //! Whether a pod may run on a node: what the scheduler's filters for names, labels, taints and amounts would say. What
 //! it weighs beside those (pods' affinity to pods, spreading, volumes) is not looked at.
 
+use super::nodes::is_transient;
 use super::snapshot::{Amounts, Node, Pod, Taint};
 use super::view::View;
 use crate::policy::{ComparisonOperators, Controller, Kind, PodSpec, Policy, Toleration};
@@ -23,6 +24,8 @@ pub(super) enum Obstacle {
     Cordoned,
     /// The node is not ready.
     NotReady,
+    /// The pod does not tolerate a taint that comes and goes by itself.
+    PassingTaint,
     /// Too few GPUs of a pool are free.
     Gpus,
     /// Too little of another extended resource is free.
@@ -39,11 +42,12 @@ pub(super) enum Obstacle {
 
 impl Obstacle {
     /// Every obstacle.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Label,
         Self::Taint,
         Self::Cordoned,
         Self::NotReady,
+        Self::PassingTaint,
         Self::Gpus,
         Self::Device,
         Self::Cpu,
@@ -59,6 +63,7 @@ impl Obstacle {
             Self::Taint => "with a taint that it does not tolerate",
             Self::Cordoned => "cordoned",
             Self::NotReady => "not ready",
+            Self::PassingTaint => "with a taint that comes and goes",
             Self::Gpus => "with too few GPUs",
             Self::Device => "with too few devices",
             Self::Cpu => "with too little CPU",
@@ -75,6 +80,7 @@ impl Obstacle {
             Self::Taint => "taint",
             Self::Cordoned => "cordoned",
             Self::NotReady => "not ready",
+            Self::PassingTaint => "passing taint",
             Self::Gpus => "GPUs",
             Self::Device => "devices",
             Self::Cpu => "CPU",
@@ -176,6 +182,7 @@ pub(super) fn barred(node: &Node, taints: &[Taint], spec: &PodSpec<'_>) -> Obsta
         obstacles.insert(match key {
             CORDON_TAINT => Obstacle::Cordoned,
             key if NOT_READY_TAINTS.contains(&key) => Obstacle::NotReady,
+            key if is_transient(key) => Obstacle::PassingTaint,
             _ => Obstacle::Taint,
         });
     }

@@ -17,10 +17,6 @@ const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-l
 /// The priority classes that every cluster has for itself.
 const SYSTEM_PRIORITIES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 
-/// The keys of taints that come and go with the state of a node: a cordon, a lost network, a full disk. Nobody keeps
-/// pods off a node with them for good.
-const PASSING_TAINTS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
-
 /// Lists the GPU nodes with their pods, keeps the accounts, and finds ordinary pods and blocked GPUs.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
     let mut accounts = Accounts::new(view);
@@ -127,7 +123,8 @@ impl<'n> Guards<'n> {
         let carried = |taint: &policy::Taint| node.taints.iter().find(|own| own.is(taint));
         let mut guards: Vec<_> = pools.filter_map(|taint| Some((carried(taint)?, taint.clone()))).collect();
         if guards.is_empty() {
-            let lasts = |taint: &&Taint| !PASSING_TAINTS.iter().any(|prefix| taint.key.starts_with(prefix));
+            // Nobody keeps pods off a node for good with a taint that comes and goes.
+            let lasts = |taint: &&Taint| !super::nodes::is_transient(&taint.key);
             let others = node.taints.iter().filter(|taint| taint.is_hard()).filter(lasts);
             guards.extend(others.filter_map(|taint| {
                 let effect = Effect::ALL.into_iter().find(|effect| effect.as_str() == &*taint.effect)?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{label, object};
 use crate::audit::finding::{Check, Finding, Severity};
+use crate::audit::fit::few;
 use crate::audit::snapshot::Node;
 use crate::audit::view::{Standing, View};
 use crate::policy::{Pool, PoolSet, visible};
@@ -80,8 +81,6 @@ enum Trait<'g> {
     Label {
         key: &'g str,
     },
-    /// The taints whose key is that of a pool's taint, in whatever spelling.
-    Taints,
     /// How many there are built in.
     Capacity {
         resource: &'g str,
@@ -92,28 +91,29 @@ impl Group<'_, '_> {
     fn judge(&self, findings: &mut Vec<Finding>) {
         // By the node's place: how it differs.
         let mut differences: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-        let mut is_about_template = BTreeSet::new();
         for aspect in self.traits() {
             let mut alike: BTreeMap<Vec<&str>, Vec<usize>> = BTreeMap::new();
             for (place, (node, _)) in self.members.iter().enumerate() {
-                alike.entry(self.likeness(&aspect, node)).or_default().push(place);
+                alike.entry(likeness(&aspect, node)).or_default().push(place);
             }
             for places in alike.into_values().filter(|places| places.len() > 1) {
                 for (place, difference) in self.compare(&aspect, &places) {
                     differences.entry(place).or_default().push(difference);
-                    if self.is_written(&aspect) {
-                        is_about_template.insert(place);
-                    }
                 }
             }
         }
+        findings.extend(self.judge_template());
         for (place, differences) in differences {
             let Some((node, standing)) = self.members.get(place) else { continue };
-            let pool = super::pool_of(self.view, node, *standing).or(self.pools.first().copied());
+            let pool = self.pool_of(node, *standing);
             let name = visible(&node.name);
             let message =
                 format!("the node {name} is not as the others of the {}: it {}", self.name, differences.join("; it "));
-            let action = self.action(&name, pool, is_about_template.contains(&place));
+            let action = format!(
+                "kubectl describe node {name}, and nvidia-smi on it: a GPU that is lost, another machine, or another \
+                 setting; replace the node by a new one of the {}",
+                self.name
+            );
             // Whatever stands in the objects.
             let message = visible(&message);
             let finding = Finding::new(Check::NodeGroupDrift, Severity::Medium, object(node), message, action);
@@ -124,29 +124,81 @@ impl Group<'_, '_> {
         }
     }
 
-    fn action(&self, name: &str, pool: Option<&Pool>, is_about_template: bool) -> String {
-        let Some(pool) = pool.filter(|_| is_about_template) else {
-            return format!(
-                "kubectl describe node {name}, and nvidia-smi on it: a GPU that is lost, another machine, or another \
-                 setting; replace the node by a new one of the {}",
-                self.name
-            );
+    /// The pool that a node is held against: that which it may be meant for, or the first of its group.
+    fn pool_of(&self, node: &Node, standing: Standing) -> Option<&Pool> {
+        super::pool_of(self.view, node, standing).or(self.pools.first().copied())
+    }
+
+    /// Whether all nodes have what the contract writes, or none; or else what is said of the group, once. The contract
+    /// decides who is right, however few they are: what is wrong with a node itself is said of that.
+    fn judge_template(&self) -> Option<Finding> {
+        let mut wrong = Vec::new();
+        let (mut labels, mut taints) = (BTreeSet::new(), BTreeSet::new());
+        // The labels that some node has which should, and nothing for the taints.
+        let mut right: BTreeSet<Option<&str>> = BTreeSet::new();
+        let mut lacking: Vec<(usize, Option<&str>, String)> = Vec::new();
+        for (place, (node, standing)) in self.members.iter().enumerate() {
+            let Some(pool) = self.pool_of(node, *standing) else { continue };
+            for (key, value) in &pool.node_selector {
+                if label(node, key) == Some(value) {
+                    right.insert(Some(key));
+                } else {
+                    lacking.push((place, Some(key), format!("{key}={value}")));
+                }
+            }
+            let missing = pool.taints.iter().filter(|taint| !node.fact.has_taint(taint)).map(ToString::to_string);
+            let before = lacking.len();
+            lacking.extend(missing.map(|taint| (place, None, taint)));
+            if lacking.len() == before {
+                right.insert(None);
+            }
+        }
+        // What no node has is no difference between them.
+        for (place, key, text) in lacking.into_iter().filter(|(_, key, _)| right.contains(key)) {
+            if wrong.last() != Some(&place) {
+                wrong.push(place);
+            }
+            if key.is_some() {
+                labels.insert(text)
+            } else {
+                taints.insert(text)
+            };
+        }
+        let (node, standing) = self.members.get(*wrong.first()?)?;
+        let pool = self.pool_of(node, *standing)?;
+        let names: Vec<_> =
+            wrong.iter().filter_map(|place| self.members.get(*place)).map(|(node, _)| &*node.name).collect();
+        let what = |what: &str, texts: BTreeSet<String>| match texts.len() {
+            0 => None,
+            _ => Some(format!("the {what} {}", texts.into_iter().collect::<Vec<_>>().join(", "))),
         };
+        let field = if labels.is_empty() { "spec.taints" } else { "metadata.labels" };
+        let lack: Vec<_> = [what("label", labels), what("taint", taints)].into_iter().flatten().collect();
+        let message = format!(
+            "{} of {} nodes of the {} differ from the others: they lack {} ({})",
+            wrong.len(),
+            self.members.len(),
+            self.name,
+            lack.join(" and "),
+            few(&names)
+        );
         let taints: Vec<_> = pool.taints.iter().map(ToString::to_string).collect();
-        format!(
-            "let the template of the {} say what the contract says (label {}, taint {}), and replace the node {name} by a \
-             new one: what is mended on the node alone is lost with it",
+        let action = format!(
+            "let the template of the {} say what the contract says (label {}, taint {}), and replace its nodes that lack it \
+             by new ones: what is mended on a node alone is lost with it",
             self.name,
             pool.labels_text(","),
             taints.join(", ")
-        )
+        );
+        let finding = Finding::new(Check::NodeGroupDrift, Severity::Medium, object(node), visible(&message), action);
+        Some(finding.in_pool(&pool.name).at(field).particularly("template"))
     }
 
-    /// All that matters, in the order in which it is said.
+    /// All that the contract does not write but is alike in one group, in the order in which it is said.
     fn traits(&self) -> Vec<Trait<'_>> {
-        let labels = self.pools.iter().flat_map(|pool| pool.node_selector.keys().map(String::as_str));
         let models = self.pools.iter().filter_map(|pool| pool.models.as_ref().map(|models| models.node_label.as_str()));
-        let labels: BTreeSet<_> = labels.chain(models).collect();
+        let is_written = |key: &&str| self.pools.iter().any(|pool| pool.node_selector.contains_key(*key));
+        let labels: BTreeSet<_> = models.filter(|key| !is_written(key)).collect();
         let amounts = self.members.iter().flat_map(|(node, _)| node.capacity.extended.iter());
         let resources: BTreeSet<&str> = amounts
             .map(|(resource, _)| &**resource)
@@ -155,42 +207,22 @@ impl Group<'_, '_> {
         labels
             .into_iter()
             .map(|key| Trait::Label { key })
-            .chain([Trait::Taints])
             .chain(resources.into_iter().map(|resource| Trait::Capacity { resource }))
             .collect()
     }
 
-    /// Whether the template says it, rather than the machine.
-    fn is_written(&self, aspect: &Trait<'_>) -> bool {
-        match aspect {
-            Trait::Label { key } => self.pools.iter().any(|pool| pool.node_selector.contains_key(*key)),
-            Trait::Taints => true,
-            Trait::Capacity { .. } => false,
-        }
-    }
-
-    /// What nodes must have in common to be compared. A template may allow several machines.
-    fn likeness<'n>(&self, aspect: &Trait<'_>, node: &'n Node) -> Vec<&'n str> {
-        let of = |key| label(node, key).unwrap_or_default();
-        match aspect {
-            _ if self.is_written(aspect) => Vec::new(),
-            Trait::Capacity { .. } => vec![of(INSTANCE_TYPE), of(MIG_CONFIG)],
-            Trait::Label { .. } | Trait::Taints => vec![of(INSTANCE_TYPE)],
-        }
-    }
-
-    /// How some of the nodes differ from most of them; where there are no most, from what the contract wants.
+    /// How some of the nodes differ from most of them; where there are no most, from those that have more.
     fn compare(&self, aspect: &Trait<'_>, places: &[usize]) -> Vec<(usize, String)> {
         let mut by_value: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for place in places {
             if let Some((node, _)) = self.members.get(*place) {
-                by_value.entry(self.value(aspect, node)).or_default().push(*place);
+                by_value.entry(value(aspect, node)).or_default().push(*place);
             }
         }
         let most = by_value.values().map(Vec::len).max().unwrap_or_default();
         let is_tie = by_value.values().filter(|places| places.len() == most).count() > 1;
         let usual = by_value.iter().filter(|(_, places)| places.len() == most);
-        let Some(usual) = usual.map(|(value, _)| value).max_by_key(|value| self.worth(aspect, value)) else {
+        let Some(usual) = usual.map(|(value, _)| value).max_by_key(|value| worth(aspect, value)) else {
             return Vec::new();
         };
         let all = places.len();
@@ -202,40 +234,33 @@ impl Group<'_, '_> {
         }
         found
     }
+}
 
-    /// What decides between values that equally many nodes have: whether the contract wants it, then the greater.
-    fn worth(&self, aspect: &Trait<'_>, value: &str) -> (bool, i64, bool) {
-        match aspect {
-            Trait::Label { key } => {
-                let wanted = |pool: &Pool| pool.node_selector.get(*key).is_some_and(|own| own == value);
-                (self.pools.iter().any(|pool| wanted(pool)), 0, !value.is_empty())
-            }
-            Trait::Taints => {
-                let wanted =
-                    |pool: &Pool| pool.taints.iter().all(|taint| value.split(", ").any(|own| own == taint.to_string()));
-                (self.pools.iter().any(|pool| wanted(pool)), 0, !value.is_empty())
-            }
-            Trait::Capacity { .. } => (false, value.parse().unwrap_or_default(), false),
-        }
+/// What nodes must have in common to be compared. A template may allow several machines.
+fn likeness<'n>(aspect: &Trait<'_>, node: &'n Node) -> Vec<&'n str> {
+    let of = |key| label(node, key).unwrap_or_default();
+    match aspect {
+        Trait::Capacity { .. } => vec![of(INSTANCE_TYPE), of(MIG_CONFIG)],
+        Trait::Label { .. } => vec![of(INSTANCE_TYPE)],
     }
+}
 
-    /// The value of a trait; empty where there is none.
-    fn value(&self, aspect: &Trait<'_>, node: &Node) -> String {
-        match aspect {
-            Trait::Label { key } => label(node, key).map(|value| visible(value).into_owned()).unwrap_or_default(),
-            Trait::Taints => {
-                let is_pools = |key: &str| {
-                    self.pools.iter().any(|pool| pool.taints.iter().any(|taint| taint.key.eq_ignore_ascii_case(key)))
-                };
-                let own = node.taints.iter().filter(|taint| is_pools(&taint.key));
-                let own: BTreeSet<_> = own.map(|taint| visible(&taint.to_string()).into_owned()).collect();
-                own.into_iter().collect::<Vec<_>>().join(", ")
-            }
-            Trait::Capacity { resource } => match node.capacity.of(resource) {
-                0 => String::new(),
-                amount => amount.to_string(),
-            },
-        }
+/// What decides between values that equally many nodes have: the greater number, and something rather than nothing.
+fn worth(aspect: &Trait<'_>, value: &str) -> (i64, bool) {
+    match aspect {
+        Trait::Label { .. } => (0, !value.is_empty()),
+        Trait::Capacity { .. } => (value.parse().unwrap_or_default(), false),
+    }
+}
+
+/// The value of a trait; empty where there is none.
+fn value(aspect: &Trait<'_>, node: &Node) -> String {
+    match aspect {
+        Trait::Label { key } => label(node, key).map(|value| visible(value).into_owned()).unwrap_or_default(),
+        Trait::Capacity { resource } => match node.capacity.of(resource) {
+            0 => String::new(),
+            amount => amount.to_string(),
+        },
     }
 }
 
@@ -245,9 +270,6 @@ fn difference(aspect: &Trait<'_>, own: &str, usual: &str, most: &str) -> String 
         (Trait::Label { key }, "", usual) => format!("lacks the label {key}={usual}, which {most} have"),
         (Trait::Label { key }, own, "") => format!("has the label {key}={own}, where {most} have none of that key"),
         (Trait::Label { key }, own, usual) => format!("has the label {key}={own}, where {most} have {key}={usual}"),
-        (Trait::Taints, "", usual) => format!("lacks the taint {usual}, which {most} have"),
-        (Trait::Taints, own, "") => format!("has the taint {own}, where {most} have none of that key"),
-        (Trait::Taints, own, usual) => format!("has the taint {own}, where {most} have {usual}"),
         (Trait::Capacity { resource }, "", usual) => format!("has no {resource}, where {most} have {usual}"),
         (Trait::Capacity { resource }, own, "") => format!("has {own} {resource}, where {most} have none"),
         (Trait::Capacity { resource }, own, usual) => format!("has {own} {resource}, where {most} have {usual}"),

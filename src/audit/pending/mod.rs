@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use super::fit::{self, Obstacle, Obstacles, Room};
 use super::snapshot::{Amounts, Node, Phase, Pod};
-use super::view::{Standing, View};
+use super::view::{Judged, Standing, View};
 use super::{Audit, Check, Finding, ObjectRef, Pending, Resource, Severity};
 use crate::policy::{PodSpec, PoolSet, visible};
 
 /// How long a scheduler has for a new pod before its silence is worth a word, in seconds.
 const PATIENCE: i64 = 60;
+
+/// The pod's own name in what is said of all that are explained alike. No name has it.
+const NAME: &str = "\0";
 
 /// Explains each pod that waits for a node, and reports it.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
@@ -27,14 +30,15 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
     let mut places = None;
     let mut known: HashMap<Group<'_>, Option<Explained>> = HashMap::new();
     for pod in snapshot.pods.iter().filter(waits) {
-        let asked = view.judge(pod).asked;
+        let Judged { decision, asked } = view.judge(pod);
         let controller = view.top_controller(pod);
         let group = Group {
             namespace: &pod.namespace,
             spec: &pod.spec,
             requests: &pod.requests,
             asked,
-            controller,
+            is_controlled: controller.is_some(),
+            is_exempt: decision.is_ok_and(|decision| !decision.exempted.is_empty()),
             is_gated: pod.is_gated,
         };
         let places = places.get_or_insert_with(|| Place::all(view));
@@ -61,6 +65,7 @@ fn report(
     scheduler: Option<String>,
 ) {
     let Explained { pool, causes, message, action } = explained;
+    let action = action.replace(NAME, &visible(&pod.name));
     let said = match (&scheduler, causes.contains(&"unknown")) {
         (Some(said), true) => format!("; the scheduler says: {}", said.trim_end_matches('.')),
         (None, true) => "; no scheduler has said why it waits".to_owned(),
@@ -81,7 +86,7 @@ fn report(
         causes: causes.clone(),
         scheduler,
         message,
-        action: action.clone(),
+        action,
     });
 }
 
@@ -92,7 +97,8 @@ struct Group<'s> {
     spec: &'s str,
     requests: &'s Amounts,
     asked: PoolSet,
-    controller: Option<&'s ObjectRef>,
+    is_controlled: bool,
+    is_exempt: bool,
     is_gated: bool,
 }
 

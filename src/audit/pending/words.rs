@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit::{self, Obstacle, count, few};
-use super::{Explained, Nearness, Place, Tried, Waiting};
+use super::{Explained, NAME, Nearness, Place, Tried, Waiting};
 use crate::audit::snapshot::Taint;
 use crate::policy::{Membership, Pool, visible};
 
@@ -64,7 +64,7 @@ impl<'s> Waiting<'_, 's> {
     }
 
     pub(super) fn gated(&self) -> Explained {
-        let (namespace, name) = (&self.pod.namespace, visible(&self.pod.name));
+        let (namespace, name) = (&self.pod.namespace, NAME);
         self.one(
             "gates",
             "scheduling gates hold it back: no scheduler looks at it until they are removed".to_owned(),
@@ -153,7 +153,7 @@ impl<'s> Waiting<'_, 's> {
     }
 
     fn tell_fit(&self, tried: &Tried<'_, '_>, told: &mut Told) {
-        let (namespace, name) = (&self.pod.namespace, visible(&self.pod.name));
+        let (namespace, name) = (&self.pod.namespace, NAME);
         told.push(
             "unknown",
             format!("node {} has room for it and its spec lets it there", tried.place.node.name),
@@ -321,7 +321,7 @@ impl<'s> Waiting<'_, 's> {
     }
 
     fn toleration_action(&self, taints: Vec<&crate::policy::Taint>) -> String {
-        let (namespace, name) = (&self.pod.namespace, visible(&self.pod.name));
+        let (namespace, name) = (&self.pod.namespace, NAME);
         if let Some(pool) = self.pool()
             && pool.namespaces.membership(namespace, self.view) == Membership::Outside
         {
@@ -395,6 +395,15 @@ fn tell_away(tried: &[Tried<'_, '_>], told: &mut Told) {
             "room",
             format!("{} {are} cordoned ({names})", cordoned.len()),
             format!("Let pods onto the node again: kubectl uncordon {first}"),
+        );
+    }
+    let passing = of(Obstacle::PassingTaint);
+    if let Some(first) = passing.first() {
+        let (carry, names) = (if passing.len() == 1 { "node carries" } else { "nodes carry" }, few(&passing));
+        told.push(
+            "room",
+            format!("{} {carry} a taint that comes and goes by itself ({names})", passing.len()),
+            format!("See what the node is at: kubectl describe node {first}"),
         );
     }
     if let Some(first) = not_ready.first() {

@@ -10,13 +10,17 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::followers::Followers;
 use super::prune::{metadata_json, spec_json, workload_json};
 use super::{Amounts, Budget, Event, Namespace, Node, ObjectRef, Phase, Pod, Qos, Resource, Snapshot, Taint, Workload};
-use super::{read, save, stream};
+use super::{read, requests, save, stream};
 use crate::policy::{self, Kind, LabelOperator, LabelRequirement, LabelSelector, MIRROR_ANNOTATION, Policy, RawMap};
 
 /// How many faults are kept in words; the others are counted.
 const FAULTS: usize = 100;
+
+/// How many lists, each within another, are read within the list that is a file or an answer.
+const LISTS: usize = 3;
 
 /// Makes a snapshot from objects, given one after the other.
 #[derive(Debug)]
@@ -24,6 +28,7 @@ pub struct Builder<'p> {
     policy: &'p Policy,
     snapshot: Snapshot,
     texts: HashSet<Arc<str>>,
+    followers: Followers,
     more_faults: usize,
     saw_events: bool,
     /// Whether what is no Kubernetes object is passed over.
@@ -40,6 +45,7 @@ impl<'p> Builder<'p> {
             policy,
             snapshot: Snapshot::default(),
             texts: HashSet::new(),
+            followers: Followers::default(),
             more_faults: 0,
             saw_events: false,
             is_lenient: false,
@@ -91,6 +97,11 @@ impl<'p> Builder<'p> {
     /// Takes an object. What cannot be read of it becomes a fault. `source` says where it is from, for that; the
     /// apiVersion and kind count where the object itself, an item of a typed list, says none.
     pub fn take(&mut self, source: &str, api_version: &str, kind: &str, json: &str) {
+        self.take_within(0, source, api_version, kind, json);
+    }
+
+    /// The same of what stands within so many lists that came as objects.
+    fn take_within(&mut self, lists: usize, source: &str, api_version: &str, kind: &str, json: &str) {
         let header = match serde_json::from_str::<read::Header<'_>>(json) {
             Ok(header) => header,
             Err(_) if self.is_lenient => {
@@ -117,12 +128,20 @@ impl<'p> Builder<'p> {
             ("policy", "PodDisruptionBudget") => self.budget(json),
             ("" | "events.k8s.io", "Event") => self.event(json),
             _ if (api_version.as_str(), kind.as_str()) == (save::API_VERSION, save::KIND) => self.saved(json),
+            (_, list) if list.ends_with("List") && header.items.is_some() && lists == LISTS => {
+                return self.fault(format!(
+                    "{source}: the {} is the last of {} lists, each within another, and is not read: give its items in a \
+                     list of their own",
+                    policy::visible(list),
+                    LISTS + 2
+                ));
+            }
             (_, list) if list.ends_with("List") && header.items.is_some() => {
                 let items: Vec<&RawValue> =
                     header.items.and_then(|items| serde_json::from_str(items.get()).ok()).unwrap_or_default();
                 let item = list.strip_suffix("List").unwrap_or_default();
                 for (index, json) in items.iter().enumerate() {
-                    self.take(&format!("{source}#{}", index + 1), &api_version, item, json.get());
+                    self.take_within(lists + 1, &format!("{source}#{}", index + 1), &api_version, item, json.get());
                 }
                 Ok(())
             }
@@ -155,6 +174,7 @@ impl<'p> Builder<'p> {
     #[must_use]
     pub fn finish(mut self) -> Snapshot {
         let snapshot = &mut self.snapshot;
+        snapshot.workloads.extend(self.followers.finish());
         snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
         snapshot.nodes.dedup_by(|later, kept| later.name == kept.name);
         snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -213,7 +233,7 @@ impl<'p> Builder<'p> {
             managed.subresource.is_empty()
                 && managed.fields.is_some_and(|fields| fields.get().contains("\"f:nodeName\""))
         });
-        let mut requests = self.requests(spec)?;
+        let mut requests = requests::requests(&pod, &mut |name| share(&mut self.texts, name))?;
         requests.pods = 1;
         let scheduled = status.conditions.iter().find(|condition| &*condition.kind == "PodScheduled");
         let unscheduled = scheduled.filter(|condition| &*condition.status == "False");
@@ -239,7 +259,7 @@ impl<'p> Builder<'p> {
                 "Guaranteed" => Qos::Guaranteed,
                 "Burstable" => Qos::Burstable,
                 "BestEffort" => Qos::BestEffort,
-                _ => spec.qos(),
+                _ => spec.qos(&requests),
             },
             requests,
             is_mirror: metadata.annotations.contains(MIRROR_ANNOTATION),
@@ -329,24 +349,17 @@ impl<'p> Builder<'p> {
         let namespace = self.share(namespace_or_default(&metadata.namespace));
         let object = ObjectRef { namespace, ..self.object(api_version, name, metadata) };
         let controller = self.link(&object, metadata)?;
-        // What something else keeps follows that: a Deployment's ReplicaSets, most of them old, a CronJob's Jobs.
-        let is_kept = controller.as_ref().is_some_and(|owner| {
-            Kind::of(owner.group(), &owner.kind).is_some()
-                || self.policy.custom_resource(owner.group(), &owner.kind).is_some()
-        });
-        if is_kept {
-            return Ok(());
-        }
         let spec: read::WorkloadSpec = parse_or_default(workload.spec);
         let json = if kind == Kind::Custom { json.to_owned() } else { workload_json(api_version, name, &workload) };
-        self.snapshot.workloads.push(Workload {
+        let workload = Workload {
             object,
             kind,
             controller,
             replicas: spec.replicas,
             desired: workload.status.and_then(|status| status.desired_number_scheduled),
             json: json.into(),
-        });
+        };
+        self.snapshot.workloads.extend(self.followers.take(self.policy, workload));
         Ok(())
     }
 
@@ -382,50 +395,17 @@ impl<'p> Builder<'p> {
         Ok(owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| ObjectRef {
             api_version: self.share(&owner.api_version),
             kind: self.share(&owner.kind),
-            namespace: self.share(namespace_or_default(&metadata.namespace)),
+            namespace: self.share(match (&*owner.api_version, &*owner.kind) {
+                // The owner of a mirror pod is in no namespace.
+                ("v1", "Node") => "",
+                _ => namespace_or_default(&metadata.namespace),
+            }),
             name: self.share(&owner.name),
         }))
     }
 
-    /// What the scheduler counts for a pod: its containers and sidecars together, or what its init containers need
-    /// one after the other where that is more; what is set for the pod as a whole instead; and its overhead. As
-    /// `PodRequests` in `k8s.io/component-helpers/resource` adds it up.
-    fn requests(&mut self, spec: &read::PodSpec<'_>) -> Result<Amounts, String> {
-        let mut running = Amounts::default();
-        for container in spec.containers.iter() {
-            running += &self.container(&container.resources)?;
-        }
-        let mut sidecars = Amounts::default();
-        let mut starting = Amounts::default();
-        for container in spec.init_containers.iter() {
-            let own = self.container(&container.resources)?;
-            if &*container.restart_policy == "Always" {
-                sidecars += &own;
-                starting = starting.max(&sidecars);
-            } else {
-                let mut together = sidecars.clone();
-                together += &own;
-                starting = starting.max(&together);
-            }
-        }
-        running += &sidecars;
-        let pod = self.container(&spec.resources)?;
-        let mut requests = running.max(&starting).overridden_by(&pod);
-        requests += &self.amounts(&spec.overhead)?;
-        Ok(requests)
-    }
-
-    /// The requests, and the limits of what is not requested: the API server writes them down so.
-    fn container(&mut self, resources: &read::Resources<'_>) -> Result<Amounts, String> {
-        let read::Resources { requests, limits } = resources;
-        let unrequested = limits.0.iter().filter(|(name, _)| !requests.contains(name));
-        let all = requests.0.iter().chain(unrequested).map(|(name, json)| ((&**name).into(), *json)).collect();
-        self.amounts(&RawMap(all))
-    }
-
     fn amounts(&mut self, quantities: &RawMap<'_>) -> Result<Amounts, String> {
-        Amounts::read(quantities, |name| share(&mut self.texts, name))
-            .map_err(|(resource, error)| format!("the amount of {} is {error}", policy::visible(&resource)))
+        requests::amounts(quantities, &mut |name| share(&mut self.texts, name))
     }
 }
 

@@ -5,8 +5,10 @@
 
 mod amounts;
 mod build;
+mod followers;
 mod prune;
 mod read;
+mod requests;
 mod save;
 mod stream;
 
@@ -27,7 +29,7 @@ pub struct Snapshot {
     pub nodes: Vec<Node>,
     /// The pods, by namespace and name.
     pub pods: Vec<Pod>,
-    /// What makes pods and is made by nothing else that makes pods, by kind, namespace and name.
+    /// What makes pods and does not follow another that does, by kind, namespace and name.
     pub workloads: Vec<Workload>,
     /// The namespaces, by name.
     pub namespaces: BTreeMap<Arc<str>, Namespace>,
@@ -198,6 +200,14 @@ impl Taint {
         *self.key == *taint.key && *self.value == *taint.value && &*self.effect == taint.effect.as_str()
     }
 
+    /// The exact toleration of it, as a person writes it in YAML.
+    #[must_use]
+    pub(crate) fn exact_toleration_text(&self) -> String {
+        let Self { key, value, effect } = self;
+        let [key, value, effect] = [key, value, effect].map(|word| policy::yaml_word(word));
+        format!("{{key: {key}, operator: Equal, value: {value}, effect: {effect}}}")
+    }
+
     /// Whether new pods that do not tolerate it are kept off.
     #[must_use]
     pub fn is_hard(&self) -> bool {
@@ -321,7 +331,7 @@ pub struct Workload {
     pub object: ObjectRef,
     /// Its kind.
     pub kind: Kind,
-    /// The owner that controls it, which makes no pods that are known here.
+    /// The owner that controls it, as it says itself; one that is not known here, or makes no such objects.
     pub controller: Option<ObjectRef>,
     /// How many pods it wants; `None` where it does not say, or says it otherwise.
     pub replicas: Option<i64>,

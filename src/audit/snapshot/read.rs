@@ -3,8 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Qos;
-use crate::policy::{List, Quantity, RawMap, StringMap, Text, object};
+use crate::policy::{List, RawMap, StringMap, Text, object};
 
 object! {
     pub(super) struct Header<'a> as "a Kubernetes object" {
@@ -79,6 +78,7 @@ object! {
 
 object! {
     pub(super) struct Container<'a> as "a container" {
+        pub(super) name: Text<'a> = "name",
         pub(super) restart_policy: Text<'a> = "restartPolicy",
         pub(super) resources: Resources<'a> = "resources",
     }
@@ -96,6 +96,17 @@ object! {
         pub(super) phase: Text<'a> = "phase",
         pub(super) qos_class: Text<'a> = "qosClass",
         pub(super) conditions: List<Condition<'a>> = "conditions",
+        pub(super) container_statuses: List<ContainerStatus<'a>> = "containerStatuses",
+        pub(super) init_container_statuses: List<ContainerStatus<'a>> = "initContainerStatuses",
+    }
+}
+
+object! {
+    /// What a container has now, which a resize in place changes after its spec.
+    pub(super) struct ContainerStatus<'a> as "a container's status" {
+        pub(super) name: Text<'a> = "name",
+        pub(super) allocated: RawMap<'a> = "allocatedResources",
+        pub(super) resources: Option<Resources<'a>> = "resources",
     }
 }
 
@@ -103,6 +114,7 @@ object! {
     pub(super) struct Condition<'a> as "a condition" {
         pub(super) kind: Text<'a> = "type",
         pub(super) status: Text<'a> = "status",
+        pub(super) reason: Text<'a> = "reason",
         pub(super) message: Text<'a> = "message",
     }
 }
@@ -240,27 +252,4 @@ pub(super) struct BudgetStatus {
 pub(super) struct Saved {
     pub(super) complete: Vec<String>,
     pub(super) faults: Vec<String>,
-}
-
-impl PodSpec<'_> {
-    /// The class that the kubelet would give the pod: `GetPodQOS` of upstream, of what a manifest holds.
-    pub(super) fn qos(&self) -> Qos {
-        let all = || self.containers.iter().chain(self.init_containers.iter()).map(|container| &container.resources);
-        let is_set = |map: &RawMap<'_>, name: &str| map.0.iter().any(|(own, _)| &**own == name);
-        let natives = ["cpu", "memory"];
-        if !all().any(|own| natives.iter().any(|name| is_set(&own.requests, name) || is_set(&own.limits, name))) {
-            return Qos::BestEffort;
-        }
-        let value = |map: &RawMap<'_>, name: &str| {
-            let (_, json) = map.0.iter().find(|(own, _)| &**own == name)?;
-            Quantity::milli_from_json(json.get()).ok()
-        };
-        let guaranteed = all().all(|own| {
-            natives.iter().all(|name| {
-                let limit = value(&own.limits, name);
-                limit.is_some() && value(&own.requests, name).is_none_or(|request| Some(request) == limit)
-            })
-        });
-        if guaranteed { Qos::Guaranteed } else { Qos::Burstable }
-    }
 }

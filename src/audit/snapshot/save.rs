@@ -136,11 +136,21 @@ fn of_workload(workload: &Workload) -> Value {
     object
 }
 
+/// Leaves out of a workload what no audit reads.
+pub(super) fn strip(workload: &mut Workload) {
+    if let Ok(mut object) = serde_json::from_str(&workload.json) {
+        prune(&mut object);
+        workload.json = object.to_string().into();
+    }
+}
+
 fn prune(value: &mut Value) {
+    // The keys of these are anybody's words.
+    const MAPS: [&str; 4] = ["labels", "annotations", "nodeSelector", "matchLabels"];
     match value {
         Value::Object(fields) => {
             fields.retain(|name, _| !UNREAD.contains(&name.as_str()));
-            fields.values_mut().for_each(prune);
+            fields.iter_mut().filter(|(name, _)| !MAPS.contains(&name.as_str())).for_each(|(_, value)| prune(value));
         }
         Value::Array(items) => items.iter_mut().for_each(prune),
         _ => {}

@@ -7,6 +7,7 @@ use super::change::{Planned, PlannedNode, What};
 use super::room::Targets;
 use super::{Affected, BudgetInTheWay, DaemonSetChange, DaemonSetFate, Fate, Newcomers, Then};
 use crate::audit::ObjectRef;
+use crate::audit::coverage;
 use crate::audit::fit::{self, Obstacle};
 use crate::audit::snapshot::{Node, Phase, Pod, Taint};
 use crate::audit::view::View;
@@ -207,9 +208,7 @@ fn drop_out(
     nodes.insert(node.before.name.to_string());
     fit::with_spec(pod, |spec| {
         for taint in fit::untolerated(&node.new_taints, spec.tolerations()) {
-            let Taint { key, value, effect } = taint;
-            let value = if value.is_empty() { "\"\"" } else { value };
-            add.insert(format!("{{key: {key}, operator: Equal, value: {value}, effect: {effect}}}"));
+            add.insert(taint.exact_toleration_text());
         }
     });
 }
@@ -223,7 +222,7 @@ fn label_daemon_sets(view: &View<'_>, planned: &Planned<'_>, daemon_sets: &mut D
         for node in planned.changed() {
             let before = fit::selects(node.before, spec);
             let after = spec.selects_node(&node.before.name, |key| node.label(key));
-            let is_let_in = fit::untolerated(&node.taints, spec.tolerations()).next().is_none();
+            let is_let_in = coverage::is_let_in(workload, spec, &node.taints);
             let fate = match (before, after) {
                 (true, false) => DaemonSetFate::Deleted,
                 (false, true) if is_let_in => DaemonSetFate::Started,

@@ -320,6 +320,34 @@ fn a_node_of_several_pools_is_counted_by_resource() {
     assert!(ordinary.message.contains("of node gpu-1 of pools whole, sliced;"), "{}", ordinary.message);
 }
 
+/// 8 cores, 16 GPUs of two pools that need a core each: 8 GPUs can be used, and 4 where others took 4 cores.
+#[test]
+fn the_pools_of_a_node_share_what_it_has_beside_gpus() {
+    let contract = CONTRACT.replace(
+        "exemptions:",
+        "  - name: amd\n    resources: [amd.com/gpu]\n    taints: [{key: dedicated, value: gpu, effect: NoSchedule}]\n    nodeSelector: {vendor: amd}\n    \
+         namespaces: {names: [ml]}\nexemptions:",
+    );
+    let with = |cores: &str, taken: &str| {
+        let both = gpu_node("gpu-1").has("amd.com/gpu", "8").has("cpu", cores).label("vendor", "amd");
+        let one = |name: &str, gpu: &str| pod(name).requests(gpu, "1").requests("cpu", "1").selects("x", "y");
+        let cluster = Cluster::new()
+            .contract(&contract)
+            .object(both)
+            .object(one("ml/a", "nvidia.com/gpu").unschedulable("x"))
+            .object(one("ml/b", "amd.com/gpu").unschedulable("x"))
+            .object(pod("web/x").requests("cpu", taken).on("gpu-1"));
+        let audit = cluster.audit();
+        let blocked: Vec<_> = audit.pools.iter().map(|pool| pool.gpus.blocked).collect();
+        assert_eq!(audit.nodes[0].gpus.blocked, blocked.iter().sum::<i64>());
+        (audit.nodes[0].gpus.free, audit.nodes[0].gpus.blocked)
+    };
+    assert_eq!(with("8", "4"), (16, 4));
+    assert_eq!(with("8", "8"), (16, 8));
+    assert_eq!(with("64", "64"), (16, 16));
+    assert_eq!(with("64", "48"), (16, 0));
+}
+
 /// What a node has of another pool's resource counts on the node, and in no pool: it belongs to none.
 #[test]
 fn gpus_of_a_pool_that_the_node_is_not_of_count_on_the_node() {

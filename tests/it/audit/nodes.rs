@@ -529,23 +529,32 @@ fn a_node_that_is_not_as_its_group_is_found_under_whatever_label_the_group_has()
 
 const GROUP: &str = "eks.amazonaws.com/nodegroup";
 
-/// One finding for all that differs, beside what is wrong with the node itself.
+/// One finding for all that the template lacks, beside what is wrong with the nodes themselves.
 #[test]
 fn what_a_template_should_say_is_mended_in_the_template() {
-    let stray = node("stray").label(GROUP, "a100").gpus(8);
-    let audit = audit(members(3, GROUP).chain([stray]));
-    assert_eq!(about(&audit), ["node-without-taint stray", "node-without-label stray", "node-group-drift stray"]);
-    assert_eq!(audit.summary.drifted_nodes, 1);
+    let strays = ["stray-1", "stray-2"].map(|name| node(name).label(GROUP, "a100").gpus(8));
+    let audit = audit(members(3, GROUP).chain(strays));
+    assert_eq!(
+        about(&audit),
+        [
+            "node-without-taint stray-1",
+            "node-without-taint stray-2",
+            "node-without-label stray-1",
+            "node-without-label stray-2",
+            "node-group-drift stray-1",
+        ]
+    );
+    assert_eq!(audit.summary.drifted_nodes, 2);
     let finding = findings(&audit, "node-group-drift").next().unwrap();
     assert_eq!(
         told(finding),
         (
             "node-group-drift",
-            "the node stray is not as the others of the node group a100: it lacks the label accelerator=nvidia, which 3 of 4 \
-             have; it lacks the taint dedicated=gpu:NoSchedule, which 3 of 4 have",
+            "2 of 5 nodes of the node group a100 differ from the others: they lack the label accelerator=nvidia and the taint \
+             dedicated=gpu:NoSchedule (stray-1, stray-2)",
             "let the template of the node group a100 say what the contract says (label accelerator=nvidia, taint \
-             dedicated=gpu:NoSchedule), and replace the node stray by a new one: what is mended on the node alone is lost with \
-             it"
+             dedicated=gpu:NoSchedule), and replace its nodes that lack it by new ones: what is mended on a node alone is lost \
+             with it"
         )
     );
 }
@@ -553,38 +562,56 @@ fn what_a_template_should_say_is_mended_in_the_template() {
 /// A node that lost everything by which it would be known as a GPU node is known by its group.
 #[test]
 fn a_node_without_anything_in_a_group_of_gpu_nodes_is_found() {
-    let finding = only(members(2, GROUP).chain([node("stray").label(GROUP, "a100")]));
+    let audit = audit(members(2, GROUP).chain([node("stray").label(GROUP, "a100")]));
+    let found: Vec<_> = audit.findings.iter().map(|finding| (&*finding.object.name, &*finding.message)).collect();
     assert_eq!(
-        finding.message,
-        "the node stray is not as the others of the node group a100: it lacks the label accelerator=nvidia, which 2 of 3 have; \
-         it lacks the taint dedicated=gpu:NoSchedule, which 2 of 3 have; it has no nvidia.com/gpu, where 2 of 3 have 8"
+        found,
+        [
+            (
+                "stray",
+                "1 of 3 nodes of the node group a100 differ from the others: they lack the label accelerator=nvidia and the \
+                 taint dedicated=gpu:NoSchedule (stray)"
+            ),
+            (
+                "stray",
+                "the node stray is not as the others of the node group a100: it has no nvidia.com/gpu, where 2 of 3 have 8"
+            ),
+        ]
     );
+    let fingerprints: std::collections::BTreeSet<_> = audit.findings.iter().map(|own| &own.fingerprint).collect();
+    assert_eq!(fingerprints.len(), 2);
 }
 
-/// The template is what most have, be it right or not: who mended one node by hand did not mend the group.
+/// The contract says what is right, and not the majority: the only node that is right is not told to become wrong.
 #[test]
-fn the_majority_is_the_template() {
-    let untainted = (0..3).map(|index| gpu_node(&format!("gpu-{index}")).label(GROUP, "a100").untainted());
-    let audit = audit(untainted.chain([gpu_node("mended").label(GROUP, "a100")]));
-    assert_eq!(found(&audit, "node-group-drift"), ["Node mended"]);
-    let message = &findings(&audit, "node-group-drift").next().unwrap().message;
-    assert!(
-        message.ends_with("it has the taint dedicated=gpu:NoSchedule, where 3 of 4 have none of that key"),
-        "{message}"
-    );
-}
-
-#[test]
-fn a_tie_is_called_one_and_goes_to_the_contract_or_to_the_more_gpus() {
+fn the_contract_decides_who_is_right() {
     let right = || gpu_node("right").label(GROUP, "a100");
-    let wrong = gpu_node("wrong").label(GROUP, "a100").untainted().taint("dedicated", "cpu", "NoSchedule").gpus(7);
-    let audit = audit([right(), wrong]);
+    for wrong in [Node::untainted, |node: Node| node.without_label("accelerator")] {
+        let nodes = (0..3).map(|index| wrong(gpu_node(&format!("gpu-{index}")).label(GROUP, "a100")));
+        let audit = audit(nodes.chain([right()]));
+        assert_eq!(found(&audit, "node-group-drift"), ["Node gpu-0"]);
+        let message = &findings(&audit, "node-group-drift").next().unwrap().message;
+        assert!(
+            message.starts_with("3 of 4 nodes of the node group a100 differ from the others: they lack "),
+            "{message}"
+        );
+        assert!(audit.findings.iter().all(|finding| &*finding.object.name != "right"), "{:#?}", audit.findings);
+        assert_eq!(audit.summary.drifted_nodes, 3);
+    }
+    // Where none is right, they do not differ.
+    let audit = audit((0..3).map(|index| gpu_node(&format!("gpu-{index}")).label(GROUP, "a100").untainted()));
+    assert_eq!(found(&audit, "node-group-drift"), [""; 0]);
+}
+
+#[test]
+fn a_tie_is_called_one_and_goes_to_the_more_gpus() {
+    let right = gpu_node("right").label(GROUP, "a100");
+    let audit = audit([right, gpu_node("wrong").label(GROUP, "a100").gpus(7)]);
     assert_eq!(found(&audit, "node-group-drift"), ["Node wrong"]);
     assert_eq!(
         findings(&audit, "node-group-drift").next().unwrap().message,
-        "the node wrong is not as the others of the node group a100: it has the taint dedicated=cpu:NoSchedule, where 1 of 2 \
-         have dedicated=gpu:NoSchedule (a tie: as many are like this node); it has 7 nvidia.com/gpu, where 1 of 2 have 8 (a \
-         tie: as many are like this node)"
+        "the node wrong is not as the others of the node group a100: it has 7 nvidia.com/gpu, where 1 of 2 have 8 (a tie: as \
+         many are like this node)"
     );
 }
 

@@ -164,6 +164,8 @@ fn how_a_pod_got_in_follows_from_the_taints_that_are_there() {
         (bare().taint("dedicated", "gpu", "PreferNoSchedule"), pod("web/x"), Entry::NoTaint),
         // It comes and goes with the cordon.
         (bare().cordoned().taint("node.kubernetes.io/unschedulable", "", "NoSchedule"), pod("web/x"), Entry::NoTaint),
+        (bare().taint("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"), pod("web/x"), Entry::NoTaint),
+        (bare().taint("karpenter.sh/disrupted", "", "NoSchedule"), pod("web/x"), Entry::NoTaint),
         (
             tainted().cordoned().taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),
             pod("web/x").tolerates(exact()),

@@ -264,6 +264,13 @@ fn nodes_that_take_no_pods_are_named() {
         "1 node is not ready (gpu-1).",
         "See why the node is not ready: kubectl describe node gpu-1",
     );
+    // A taint that comes and goes is not one to be tolerated.
+    check(
+        &only([gpu_node("gpu-1").taint("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule")], waiting("ml/train")),
+        &["room"],
+        "1 node carries a taint that comes and goes by itself (gpu-1).",
+        "See what the node is at: kubectl describe node gpu-1",
+    );
     // As a cluster has it: the taint is there as well, and is not one to be tolerated.
     let cordoned = gpu_node("gpu-1").cordoned().taint("node.kubernetes.io/unschedulable", "", "NoSchedule");
     assert_eq!(only([cordoned], waiting("ml/train")).0, ["room"]);
@@ -393,4 +400,33 @@ fn each_replica_is_reported() {
     assert_eq!(found(&audit, RULE), ["Pod ml/a", "Pod ml/b"]);
     let prints: Vec<_> = findings(&audit, RULE).map(|finding| &*finding.fingerprint).collect();
     assert_eq!(prints, ["pod-pending/apps/ReplicaSet/ml/train/nvidia"; 2]);
+}
+
+/// What is explained once for all names each pod itself.
+#[test]
+fn each_pod_is_told_with_its_own_name() {
+    let named = |waiting: &dyn Fn(&str) -> Pod| {
+        let cluster = Cluster::new().object(gpu_node("gpu-1"));
+        let audit = explained(&cluster.objects(["ml/a", "ml/b", "ml/c"].map(waiting)));
+        assert_eq!(audit.pending.len(), 3);
+        for pending in &audit.pending {
+            let end = format!(" {}", pending.object.name);
+            assert!(pending.action.contains(&end), "{}", pending.action);
+            assert!(!pending.action.contains(char::is_control) && !pending.message.contains(char::is_control));
+        }
+    };
+    named(&waiting);
+    named(&|name| waiting(name).edit(|pod| pod["spec"]["schedulingGates"] = json!([{"name": "x"}])));
+    let job = |name: &str| format!("Job/{}", name.replace('/', "-"));
+    named(&|name| pod(name).gpus(1).selects("accelerator", "nvidia").unschedulable("x").owned_by(&job(name)));
+}
+
+/// Whose pods they are makes no difference but where it changes what can be done.
+#[test]
+fn a_pod_that_nobody_makes_anew_is_not_to_be_deleted() {
+    let bare = |name: &str| pod(name).gpus(1).selects("accelerator", "nvidia").unschedulable("x");
+    let cluster = Cluster::new().object(gpu_node("gpu-1")).object(bare("ml/a").owned_by("Job/a")).object(bare("ml/b"));
+    let audit = explained(&cluster);
+    let actions: Vec<_> = audit.pending.iter().map(|pending| pending.action.contains("delete pod a")).collect();
+    assert_eq!(actions, [true, false]);
 }

@@ -112,10 +112,6 @@ fn requests_are_what_the_scheduler_counts() {
 #[test]
 fn owners_are_followed_to_the_last() {
     let replica_set = workload("ReplicaSet", "web/shop-1", pod("web/x"));
-    let owned = |mut object: Value, owner: &str| {
-        object["metadata"]["ownerReferences"] = owners(owner);
-        object
-    };
     let cluster = Cluster::new()
         .object(workload("Deployment", "web/shop", pod("web/x")))
         .object(owned(replica_set, "Deployment/shop"))
@@ -157,4 +153,252 @@ fn the_name_of_a_node_counts_where_the_creator_wrote_it() {
     let snapshot = cluster.snapshot(&policy(CONTRACT));
     let named: Vec<_> = snapshot.pods.iter().map(|pod| (&*pod.name, pod.json().contains("nodeName"))).collect();
     assert_eq!(named, [("bound", false), ("made", true), ("written", true)]);
+}
+
+fn owned(mut object: Value, owner: &str) -> Value {
+    object["metadata"]["ownerReferences"] = owners(owner);
+    object
+}
+
+/// A custom resource of the contract that [`follows`] reads, owned by whoever is named.
+fn ray(name: &str, owner: Option<&str>) -> Value {
+    let mut object = json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": "web"},
+        "spec": {"template": {"spec": {"containers": [{"name": "main", "env": []}]}}},
+    });
+    if let Some(owner) = owner {
+        object["metadata"]["ownerReferences"] = ray_owner(owner);
+    }
+    object
+}
+
+fn ray_owner(name: &str) -> Value {
+    json!([{"apiVersion": "ray.io/v1alpha1", "kind": "RayCluster", "name": name, "controller": true}])
+}
+
+/// Which workloads are kept, whatever the order in which they come.
+fn follows(objects: &[Value], kept: &[&str]) {
+    let contract = format!(
+        "{CONTRACT}customResources:\n  - {{group: ray.io, kind: RayCluster, resource: rayclusters, templates: [$.spec.template]}}\n"
+    );
+    let policy = policy(&contract);
+    let forward = objects.to_vec();
+    let backward = objects.iter().rev().cloned().collect();
+    for objects in [forward, backward] {
+        let snapshot = Cluster::new().contract(&contract).objects(objects).snapshot(&policy);
+        assert_eq!(snapshot.faults, [""; 0]);
+        let own: Vec<_> = snapshot.workloads.iter().map(|workload| workload.object.to_string()).collect();
+        assert_eq!(own, kept);
+    }
+}
+
+/// What a template's owner says of itself hides nothing: the owner must be there, and make such objects.
+#[test]
+fn a_workload_follows_an_owner_that_is_there_and_makes_such() {
+    let plain = |kind: &str, name: &str| workload(kind, name, pod("web/x").label("env", "prod"));
+    let makers = [("Deployment", "ReplicaSet"), ("CronJob", "Job")];
+    for (maker, made) in makers {
+        let follower = owned(plain(made, "web/made"), &format!("{maker}/maker"));
+        follows(&[plain(maker, "web/maker"), follower.clone()], &[&format!("{maker} web/maker")]);
+        follows(std::slice::from_ref(&follower), &[&format!("{made} web/made")]);
+        // One of the name elsewhere is another.
+        follows(
+            &[plain(maker, "ml/maker"), follower],
+            &if maker == "CronJob" {
+                ["CronJob ml/maker", "Job web/made"]
+            } else {
+                ["Deployment ml/maker", "ReplicaSet web/made"]
+            },
+        );
+    }
+    let kinds = [
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "PodTemplate",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+    ];
+    for maker in kinds {
+        for made in kinds.into_iter().filter(|made| !makers.contains(&(maker, made))) {
+            let sneaky = owned(plain(made, "web/sneaky"), &format!("{maker}/innocent"));
+            let policy = policy(CONTRACT);
+            let snapshot = Cluster::new().object(plain(maker, "web/innocent")).object(sneaky).snapshot(&policy);
+            assert_eq!(snapshot.workloads.len(), 2, "{made} of {maker}");
+        }
+    }
+}
+
+#[test]
+fn what_a_custom_resource_of_the_contract_makes_follows_it() {
+    let job = || {
+        let mut job = workload("Job", "web/submit", pod("web/x"));
+        job["metadata"]["ownerReferences"] = ray_owner("b");
+        job
+    };
+    follows(&[ray("a", None), ray("b", Some("a")), job()], &["RayCluster web/a"]);
+    // Of a chain whose head is not there the first is kept.
+    follows(&[ray("b", Some("a")), job()], &["RayCluster web/b"]);
+    follows(&[job()], &["Job web/submit"]);
+    // Nobody hides in a circle.
+    follows(
+        &[ray("a", Some("b")), ray("b", Some("a")), job()],
+        &["Job web/submit", "RayCluster web/a", "RayCluster web/b"],
+    );
+    follows(&[ray("a", Some("a"))], &["RayCluster web/a"]);
+}
+
+#[test]
+fn the_labels_of_what_waited_for_its_owner_are_whole() {
+    let mut template = workload("ReplicaSet", "web/made", pod("web/x").label("env", "prod").selects("command", "x"));
+    template["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "hush"}]);
+    let snapshot = Cluster::new().object(owned(template, "Deployment/gone")).snapshot(&policy(CONTRACT));
+    let json: Value = serde_json::from_str(snapshot.workloads[0].json()).unwrap();
+    assert_eq!(json["spec"]["template"]["metadata"]["labels"], json!({"env": "prod"}));
+    assert_eq!(json["spec"]["template"]["spec"]["nodeSelector"], json!({"command": "x"}));
+    assert!(!json.to_string().contains("hush"));
+}
+
+/// A node is in no namespace, whatever that of its mirror pods.
+#[test]
+fn the_owner_of_a_mirror_pod_is_a_node() {
+    let mirror = pod("kube-system/proxy-g1").owned_by("Node/g1").on("g1");
+    let snapshot = Cluster::new().object(mirror).object(pod("web/a").owned_by("Job/b")).snapshot(&policy(CONTRACT));
+    let owners: Vec<_> = snapshot.pods.iter().map(|pod| pod.controller.as_ref().unwrap().to_string()).collect();
+    assert_eq!(owners, ["Node g1", "Job web/b"]);
+}
+
+/// Lists within lists are read to a depth that somebody may mean, and no stack ends.
+#[test]
+fn lists_within_lists_end_somewhere() {
+    let nested = |depth: usize| {
+        let pod = Value::from(pod("ml/train")).to_string();
+        let start = r#"{"apiVersion":"v1","kind":"List","items":["#.repeat(depth);
+        format!("{start}{pod}{}", "]}".repeat(depth))
+    };
+    for depth in 1..=4 {
+        let snapshot = read(&nested(depth));
+        assert_eq!((names(&snapshot), &*snapshot.faults), (vec!["Pod ml/train".into()], &[][..]), "{depth}");
+    }
+    for depth in [5, 6, 20_000, 200_000] {
+        let snapshot = read(&format!("{}{}", nested(depth), Value::from(gpu_node("gpu-1"))));
+        assert_eq!(names(&snapshot), ["gpu-1"], "{depth}");
+        assert_eq!(
+            snapshot.faults,
+            [
+                "dump.json#1#1#1#1: the List is the last of 5 lists, each within another, and is not read: give its items in a \
+              list of their own"
+            ],
+            "{depth}"
+        );
+    }
+    // Depth of any other kind ends with the object.
+    let deep = format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a"}},"spec":{}1{}}}"#,
+        r#"{"affinity":"#.repeat(20_000),
+        "}".repeat(20_000)
+    );
+    assert!(read(&deep).pods.len() <= 1);
+    assert_eq!(names(&read(&format!("{}{}", "[".repeat(20_000), "]".repeat(20_000)))), [""; 0]);
+}
+
+fn sized(edit: impl FnOnce(&mut Value)) -> (i64, i64, Qos) {
+    let snapshot = Cluster::new().object(pod("ml/a").edit(edit)).snapshot(&policy(CONTRACT));
+    assert_eq!(snapshot.faults, [""; 0]);
+    let pod = &snapshot.pods[0];
+    (pod.requests.cpu_milli, pod.requests.memory_bytes >> 20, pod.qos)
+}
+
+/// As upstream's `ComputePodQOS` and `defaultPodRequests` have it, worked by hand; CPU in thousandths, memory in Mi.
+#[test]
+fn classes_and_requests_are_those_of_the_api_server() {
+    let both = |cpu: &str, memory: &str| json!({"cpu": cpu, "memory": memory});
+    let whole = |cpu: &str, memory: &str| json!({"requests": both(cpu, memory), "limits": both(cpu, memory)});
+    let limits = |cpu: &str, memory: &str| json!({"limits": both(cpu, memory)});
+    let requests = |cpu: &str, memory: &str| json!({"requests": both(cpu, memory)});
+    let none = || json!({});
+    let cases = [
+        // Of the pod as a whole, and of its only container.
+        (none(), none(), (0, 0, Qos::BestEffort)),
+        // Nothing is nothing, however it is set.
+        (none(), json!({"requests": {"cpu": "0"}}), (0, 0, Qos::BestEffort)),
+        (none(), whole("0", "0"), (0, 0, Qos::BestEffort)),
+        (none(), json!({"limits": {"cpu": "0", "memory": "1Gi"}}), (0, 1024, Qos::Burstable)),
+        (none(), limits("1", "1Gi"), (1000, 1024, Qos::Guaranteed)),
+        (none(), json!({"requests": {"cpu": "0"}, "limits": both("1", "1Gi")}), (0, 1024, Qos::Burstable)),
+        (none(), json!({"limits": {"nvidia.com/gpu": "1"}}), (0, 0, Qos::BestEffort)),
+        // The pod's own amounts alone make its class.
+        (whole("2", "4Gi"), none(), (2000, 4096, Qos::Guaranteed)),
+        (whole("2", "4Gi"), requests("1", "1Gi"), (2000, 4096, Qos::Guaranteed)),
+        (requests("2", "4Gi"), whole("1", "1Gi"), (2000, 4096, Qos::Burstable)),
+        (json!({"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}), none(), (2000, 0, Qos::Burstable)),
+        // What has a limit alone is requested: what the containers request together, or else the limit.
+        (limits("2", "4Gi"), none(), (2000, 4096, Qos::Guaranteed)),
+        (limits("2", "4Gi"), requests("500m", "1Gi"), (500, 1024, Qos::Burstable)),
+        (limits("2", "4Gi"), json!({"requests": {"cpu": "500m"}}), (500, 4096, Qos::Burstable)),
+        (limits("2", "4Gi"), requests("2", "4Gi"), (2000, 4096, Qos::Guaranteed)),
+        (limits("2", "4Gi"), limits("1", "1Gi"), (1000, 1024, Qos::Burstable)),
+        (json!({"requests": {"cpu": "1"}, "limits": both("2", "4Gi")}), none(), (1000, 4096, Qos::Burstable)),
+    ];
+    for (index, (whole, container, wanted)) in cases.into_iter().enumerate() {
+        let own = sized(|pod| {
+            pod["spec"]["resources"] = whole;
+            pod["spec"]["containers"][0]["resources"] = container;
+        });
+        assert_eq!(own, wanted, "{index}");
+    }
+    // Two containers of which one makes up for the other are no Guaranteed pod unless each has both limits.
+    let two = |first: Value, second: Value| {
+        sized(|pod| pod["spec"]["containers"] = json!([{"resources": first}, {"resources": second}])).2
+    };
+    assert_eq!(two(limits("1", "1Gi"), limits("2", "1Gi")), Qos::Guaranteed);
+    assert_eq!(two(limits("1", "1Gi"), json!({"limits": {"cpu": "1"}})), Qos::Burstable);
+    // The overhead is no part of the class.
+    let with_overhead = sized(|pod| {
+        pod["spec"]["resources"] = limits("2", "4Gi");
+        pod["spec"]["overhead"] = both("250m", "128Mi");
+    });
+    assert_eq!(with_overhead, (2250, 4224, Qos::Guaranteed));
+}
+
+/// While a container is resized in place the greatest of what is wanted, allotted and in force counts.
+#[test]
+fn a_resize_in_place_counts_as_the_scheduler_counts_it() {
+    let amounts = |cpu: &str, memory: &str| json!({"cpu": cpu, "memory": memory});
+    let resized = |spec: Value, now: Option<Value>, allocated: Value, reason: &str| {
+        let (cpu, memory, _) = sized(|pod| {
+            pod["spec"]["containers"][0]["resources"]["requests"] = spec;
+            let mut status = json!({"name": "main", "allocatedResources": allocated});
+            if let Some(now) = now {
+                status["resources"] = json!({"requests": now});
+            }
+            pod["status"]["containerStatuses"] =
+                json!([{"name": "other", "resources": {"requests": {"cpu": "90"}}}, status]);
+            pod["status"]["conditions"] = json!([{"type": "PodResizePending", "status": "True", "reason": reason}]);
+        });
+        (cpu, memory)
+    };
+    let (small, large) = (|| amounts("1", "4Gi"), || amounts("3", "2Gi"));
+    // 1 and 3 cores make 3; 4Gi and 2Gi make 4Gi.
+    assert_eq!(resized(small(), Some(large()), small(), "Deferred"), (3000, 4096));
+    assert_eq!(resized(large(), Some(small()), small(), "Deferred"), (3000, 4096));
+    assert_eq!(resized(small(), Some(small()), large(), "Deferred"), (3000, 4096));
+    assert_eq!(resized(small(), Some(small()), small(), "Deferred"), (1000, 4096));
+    // Without resources in the status nothing of it counts.
+    assert_eq!(resized(small(), None, large(), "Deferred"), (1000, 4096));
+    // What can never be is not wanted.
+    assert_eq!(resized(amounts("90", "90Gi"), Some(small()), large(), "Infeasible"), (3000, 4096));
+    // A sidecar counts as it is now, an init container as it was written.
+    let (cpu, ..) = sized(|pod| {
+        let one = |name: &str| json!({"name": name, "resources": {"requests": {"cpu": "1"}}});
+        pod["spec"]["initContainers"] = json!([one("side"), one("first")]);
+        pod["spec"]["initContainers"][0]["restartPolicy"] = "Always".into();
+        let now = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        pod["status"]["initContainerStatuses"] = json!([now("side", "2"), now("first", "50")]);
+    });
+    assert_eq!(cpu, 3000);
 }

@@ -43,6 +43,22 @@ fn in_mode(mode: &str) -> String {
     CONTRACT.replace("mode: enforce", &format!("mode: {mode}"))
 }
 
+/// An owner reference is a word of who wrote the object.
+#[test]
+fn a_template_does_not_hide_behind_an_owner() {
+    for (kind, owner) in
+        [("Deployment", "Deployment"), ("DaemonSet", "CronJob"), ("Job", "Deployment"), ("ReplicaSet", "Job")]
+    {
+        let mut sneaky = workload(kind, "web/sneaky", pod("web/x").tolerates(exact()));
+        sneaky["metadata"]["ownerReferences"] = super::cluster::owners(&format!("{owner}/innocent"));
+        let innocent = workload(owner, "web/innocent", pod("web/x"));
+        for objects in [[sneaky.clone(), innocent.clone()], [innocent, sneaky]] {
+            let finding = only(&Cluster::new().objects(objects).audit(), "toleration-outside-allowlist");
+            assert_eq!(finding.object.to_string(), format!("{kind} web/sneaky"));
+        }
+    }
+}
+
 #[test]
 fn the_template_of_every_kind_is_judged_running_or_not() {
     for (kind, path) in KINDS {

@@ -224,6 +224,39 @@ fn daemon_sets_that_do_not_tolerate_the_taint_drop_out() {
     }
 }
 
+/// A value that YAML would take for something else is quoted.
+#[test]
+fn the_toleration_that_a_daemon_set_lacks_is_yaml() {
+    let contract = CONTRACT.replace("value: gpu", "value: 'true'");
+    let cluster = Cluster::new()
+        .contract(&contract)
+        .object(open_node("gpu-1"))
+        .object(pod("web/agent-1").owned_by("DaemonSet/agent").on("gpu-1"));
+    let what_if = ask(&cluster, What::Taint, &[]);
+    assert_eq!(what_if.daemon_sets[0].add, ["{key: dedicated, operator: Equal, value: \"true\", effect: NoSchedule}"]);
+}
+
+/// The DaemonSet controller tolerates for its pods what comes with a node's state, on the node's network that too.
+#[test]
+fn a_daemon_set_starts_on_a_cordoned_node() {
+    let template =
+        || pod("x/x").selects("accelerator", "nvidia").tolerates(json!({"key": "dedicated", "operator": "Exists"}));
+    let on_network = || template().edit(|pod| pod["spec"]["hostNetwork"] = true.into());
+    for (taint, own, starts) in [
+        ("node.kubernetes.io/unschedulable", template(), true),
+        ("node.kubernetes.io/disk-pressure", template(), true),
+        ("node.kubernetes.io/network-unavailable", template(), false),
+        ("node.kubernetes.io/network-unavailable", on_network(), true),
+        ("node.kubernetes.io/out-of-service", template(), false),
+    ] {
+        let node = gpu_node("gpu-1").label("accelerator", "old").cordoned().taint(taint, "", "NoSchedule");
+        let cluster = Cluster::new().object(node).object(workload("DaemonSet", "web/agent", own));
+        let what_if = ask(&cluster, What::Label, &["gpu-1"]);
+        let fates: Vec<_> = what_if.daemon_sets.iter().map(|set| set.fate).collect();
+        assert_eq!(fates == [DaemonSetFate::Started], starts, "{taint}: {fates:?}");
+    }
+}
+
 /// The largest first: were the small ones placed first, the large one would find no room.
 #[test]
 fn room_is_looked_for_largest_first() {
