@@ -14,7 +14,7 @@ use super::documents;
 use super::what_if::WhatIf;
 use super::{Failure, Success, contract_file, load_contract, print};
 use crate::audit::snapshot::Builder;
-use crate::audit::{self, Baseline, Severity, Snapshot};
+use crate::audit::{self, Baseline, Resource, Severity, Snapshot};
 use crate::policy::visible;
 use crate::report::audit::{self as report, Shown};
 
@@ -28,7 +28,7 @@ const END_OF_YEAR_9999: i64 = 253_402_300_799;
 /// changes nothing; with --report it keeps its findings in the cluster.
 ///
 /// Exit code 0 says that the audit was made, whatever it found; with --fail-on, 1 says that a finding is at least that
-/// severe. 2 is input that cannot be used: what could be read of it is reported all the same.
+/// severe, or that the cluster did not show enough to tell. 2 is input that cannot be used: what could be read of it is reported all the same.
 #[derive(Debug, Args)]
 pub(super) struct Audit {
     /// Files or folders; - is the standard input [default: the cluster of the kubeconfig or, in a pod, its own]
@@ -99,7 +99,7 @@ impl Audit {
         let mut audit = audit::audit(&taken.policy, &taken.snapshot, &taken.source, now);
         audit.contract.clone_from(&taken.contract);
         // What the cluster keeps is all that there is, whatever somebody has seen already.
-        let reports = self.cluster.reports(&audit);
+        let whole = self.cluster.report().and(baseline.as_ref()).map(|_| audit.clone());
         if let Some(baseline) = &baseline {
             audit.since(baseline);
         }
@@ -108,11 +108,27 @@ impl Audit {
             audit.what_if = Some(what_if.map_err(|error| Failure::Input(anyhow!(error).context("--what-if")))?);
         }
         print(&self.report(&audit, &taken)?)?;
-        if let Some((form, reports)) = reports {
-            cluster_audit::keep(form, &reports)?;
+        let mut unanswered = Vec::new();
+        if let Some(form) = self.cluster.report() {
+            match taken.snapshot.unseen(&Resource::VITAL) {
+                // What was not seen would be taken for mended.
+                Some(unseen) => unanswered.push(incomplete(&unseen, "the reports in the cluster are left as they are")),
+                None => cluster_audit::keep(form, whole.as_ref().unwrap_or(&audit))?,
+            }
         }
-        let fails = self.fail_on.is_some_and(|least| audit.findings.iter().any(|finding| finding.severity >= least));
-        taken.end(if fails { Success::Findings } else { Success::Clean })
+        if let Some(least) = self.fail_on {
+            if audit.findings.iter().any(|finding| finding.severity >= least) {
+                return match taken.end(Success::Findings) {
+                    Ok(_) if !unanswered.is_empty() => Err(unanswerable(&unanswered)),
+                    end => end,
+                };
+            }
+            unanswered.extend(taken.unjudged().map(|unseen| incomplete(&unseen, "--fail-on cannot be answered")));
+        }
+        match taken.end(Success::Clean) {
+            Ok(_) if !unanswered.is_empty() => Err(unanswerable(&unanswered)),
+            end => end,
+        }
     }
 
     fn report(&self, audit: &audit::Audit, taken: &Taken) -> Result<String, Failure> {
@@ -130,11 +146,33 @@ impl Audit {
 }
 
 impl Taken {
+    /// The kinds that keep an audit in which nothing is found from being a pass. Who gives files knows what is in them,
+    /// and is only told where nothing of them is about pods.
+    fn unjudged(&self) -> Option<String> {
+        let Self { snapshot, .. } = self;
+        let holds_pods = !snapshot.pods.is_empty() || !snapshot.workloads.is_empty();
+        if self.is_live {
+            snapshot.unseen(&[Resource::Nodes, Resource::Pods])
+        } else if holds_pods {
+            None
+        } else {
+            snapshot.unseen(&[Resource::Pods])
+        }
+    }
+
     /// What a file holds is the caller's to mend; what a cluster does not show is a gap of the audit.
     fn end(&self, success: Success) -> Result<Success, Failure> {
         let faults = &self.snapshot.faults;
         if self.is_live || faults.is_empty() { Ok(success) } else { Err(unusable(faults)) }
     }
+}
+
+fn incomplete(unseen: &str, consequence: &str) -> String {
+    format!("the audit is not complete: not all {unseen} are known, as its gaps say; {consequence}")
+}
+
+fn unanswerable(unanswered: &[String]) -> Failure {
+    Failure::Other(anyhow!("{}", unanswered.join("\ngpufence: ")))
 }
 
 /// The exemptions for what runs today.

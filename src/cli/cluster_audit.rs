@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::installation::{contract_place, installation, installed_contract};
@@ -37,7 +36,8 @@ pub(super) struct OfCluster {
 
     /// Also write what was read to a file, which `gpufence audit` takes again
     ///
-    /// Of pods and templates only what an audit reads is written: no environment, no commands, no arguments.
+    /// Only what an audit by this contract reads of each object is written, field by field: no environment, no commands,
+    /// no volumes, and no annotations that the contract does not name. Only the user may read the file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
@@ -111,24 +111,42 @@ impl OfCluster {
     pub(super) fn save(&self, snapshot: &Snapshot) -> Result<(), Failure> {
         let Some(file) = &self.save else { return Ok(()) };
         let write = || {
-            let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
+            let mut out = std::io::BufWriter::new(create(file)?);
             snapshot.save(&mut out)?;
             out.flush()
         };
         write().with_context(|| format!("cannot write {}", file.display())).map_err(Failure::Other)
     }
 
-    /// The findings in the form in which the cluster keeps them, where somebody wants it.
-    pub(super) fn reports(&self, audit: &Audit) -> Option<(ReportForm, Vec<Value>)> {
-        self.report.map(|form| (form, reports(audit, form)))
+    /// The form in which findings are to be kept in the cluster, if at all.
+    pub(super) fn report(&self) -> Option<ReportForm> {
+        self.report
     }
 }
 
+/// Makes or empties a file, which then nobody else may read: it tells a lot of a cluster.
+fn create(file: &Path) -> std::io::Result<std::fs::File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        let file = options.mode(0o600).open(file)?;
+        // One that was there keeps its mode otherwise.
+        if file.metadata()?.is_file() {
+            file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        }
+        Ok(file)
+    }
+    #[cfg(not(unix))]
+    options.open(file)
+}
+
 /// Keeps the findings in the cluster.
-pub(super) fn keep(form: ReportForm, reports: &[Value]) -> Result<(), Failure> {
+pub(super) fn keep(form: ReportForm, audit: &Audit) -> Result<(), Failure> {
     let publishing = async {
         let client = cluster::connect().await.map_err(|error| Failure::Input(error.into()))?;
-        publish(&client, form, reports, PACE).await.map_err(|error| Failure::Other(error.into()))
+        publish(&client, form, reports(audit, form), PACE).await.map_err(|error| Failure::Other(error.into()))
     };
     let Published { written, unchanged, deleted, faults } =
         run_to_end(&mut Builder::new_current_thread(), publishing)??;
@@ -141,7 +159,8 @@ pub(super) fn contract_name(config: Option<&Path>) -> String {
     config.map_or_else(|| "the built-in contract".to_owned(), |file| file.display().to_string())
 }
 
-/// How far a long reading has come, for a person at a terminal: one line, which is gone afterwards.
+/// How far a long reading has come, for a person at a terminal: one line, which is gone afterwards. Elsewhere nothing but
+/// that a page is late.
 struct Display {
     is_terminal: bool,
     next: Instant,
@@ -155,7 +174,12 @@ impl Display {
 
     fn show(&mut self, progress: Progress<'_>) {
         let now = Instant::now();
-        if self.is_terminal && now >= self.next {
+        if !self.is_terminal {
+            // Of a log every line counts.
+            if progress.is_late {
+                eprintln!("gpufence: still {}, the API server answers slowly", line(progress));
+            }
+        } else if now >= self.next {
             eprint!("\r\x1b[K{}", line(progress));
             self.next = now + REDRAW;
             self.is_drawn = true;
@@ -171,7 +195,7 @@ impl Drop for Display {
     }
 }
 
-fn line(Progress { resource, read, left }: Progress<'_>) -> String {
+fn line(Progress { resource, read, left, is_late: _ }: Progress<'_>) -> String {
     let read_so_far = grouped(read as u64);
     match left {
         Some(left) => format!("reading {resource}: {read_so_far} of {}", grouped(read as u64 + left)),
@@ -199,7 +223,7 @@ mod tests {
     #[test]
     fn progress_says_what_and_how_far() {
         let lines = [(0, None), (999, None), (12_500, Some(0)), (1_234_567, Some(1_000_000))]
-            .map(|(read, left)| line(Progress { resource: "pods", read, left }));
+            .map(|(read, left)| line(Progress { resource: "pods", read, left, is_late: false }));
         assert_eq!(
             lines,
             [

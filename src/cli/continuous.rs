@@ -157,11 +157,9 @@ impl Auditor<Wanted> for OfCluster {
 /// One audit, from the lists to the reports.
 async fn make(client: &Client, Wanted { reports, policy }: &Wanted) -> Result<Made, String> {
     let snapshot = snapshot(client, policy, |_| {}).await.map_err(|error| error.to_string())?;
-    // Of a cluster whose nodes or pods cannot be seen every number would be 0, as if all were well.
-    if let Some(unseen) = [Resource::Nodes, Resource::Pods].into_iter().find(|resource| !snapshot.knows_all(*resource))
-    {
-        let why = snapshot.faults.first().map(String::as_str).unwrap_or_default();
-        return Err(format!("the {} cannot be listed: {why}", unseen.as_str()));
+    // Of a cluster that is not wholly seen numbers would be too low, as if all were well, and reports would go.
+    if let Some(unseen) = snapshot.unseen(&Resource::ALL) {
+        return Err(format!("not all {unseen} are known: {}", listed(&snapshot.faults)));
     }
     // Here it may end as well.
     yield_now().await;
@@ -186,7 +184,7 @@ fn listed(all: &[String]) -> String {
 }
 
 async fn keep_reports(client: &Client, form: ReportForm, audit: &Audit) -> Result<(), String> {
-    let published = publish(client, form, &reports(audit, form), PACE).await;
+    let published = publish(client, form, reports(audit, form), PACE).await;
     let Published { faults, .. } = published.map_err(|error| error.to_string())?;
     if faults.is_empty() { Ok(()) } else { Err(listed(&faults)) }
 }

@@ -2,15 +2,18 @@
 //! page is ever held beside what is kept.
 //!
 //! What may not be read is a gap of the audit and not its end: it says what is thereby not judged, and which right is
-//! missing. Only an audit that could judge nothing at all is none.
+//! missing. Only an audit that could judge nothing at all is none. What an API server is too busy for it is asked again.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
 
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tokio::time::{sleep, timeout};
 
 use super::{Said, has_code};
 use crate::audit::snapshot::{Builder, READS};
@@ -24,6 +27,15 @@ const PAGE_OF_NODES: u32 = 100;
 /// How often a list is begun anew that the API server can no longer continue.
 const RESTARTS: u8 = 3;
 
+/// How often a page is asked for that the API server is too busy for, or fails at; how long is waited before the second
+/// time, twice as long before each further; and how long in all, whatever the page.
+const ATTEMPTS: u8 = 5;
+const PAUSE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// After how long a page is late.
+const LATE: Duration = Duration::from_secs(10);
+
 /// How far the reading has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'r> {
@@ -33,6 +45,8 @@ pub struct Progress<'r> {
     pub read: usize,
     /// How many are left, where the API server says it.
     pub left: Option<u64>,
+    /// Whether the next page is late.
+    pub is_late: bool,
 }
 
 /// Why there is nothing to audit.
@@ -40,8 +54,8 @@ pub struct Progress<'r> {
 pub enum SnapshotError {
     /// Neither nodes nor pods may be read.
     #[error(
-        "there is nothing to audit, since neither nodes nor pods can be read: {0}. Grant the verbs get and list on what \
-         an audit reads, as the ClusterRole gpufence-audit-reader of deploy/audit-reader.yaml does"
+        "there is nothing to audit, since neither nodes nor pods can be read: {0}. Grant the verb list on what an audit \
+         reads, as the ClusterRole gpufence-audit-reader of deploy/audit-reader.yaml does"
     )]
     NothingToRead(String),
     /// The API server does not answer, or does not know who asks.
@@ -63,7 +77,7 @@ pub async fn snapshot(
     policy: &Policy,
     progress: impl FnMut(Progress<'_>) + Send,
 ) -> Result<Snapshot, SnapshotError> {
-    let mut reading = Reading { client, builder: Builder::new(policy), progress };
+    let mut reading = Reading { client, builder: Builder::new(policy), progress, patience: PATIENCE };
     let mut gaps = Vec::new();
     let mut incomplete = Vec::new();
     let mut refusals = Vec::new();
@@ -125,9 +139,7 @@ fn gap(group: &str, resource: &str, refused: &Status) -> String {
     };
     let Status { message, code, .. } = refused;
     let remedy = if *code == 403 {
-        format!(
-            "grant it in a ClusterRole with {{apiGroups: [\"{group}\"], resources: [{resource}], verbs: [get, list]}}"
-        )
+        format!("grant it in a ClusterRole with {{apiGroups: [\"{group}\"], resources: [{resource}], verbs: [list]}}")
     } else {
         format!("kubectl get --raw '{}?limit=1' asks the same", path(group, "v1", resource))
     };
@@ -169,6 +181,8 @@ struct Reading<'c, 'p, P> {
     client: &'c Client,
     builder: Builder<'p>,
     progress: P,
+    /// How long may still be waited for an API server that is busy.
+    patience: Duration,
 }
 
 impl<P: FnMut(Progress<'_>) + Send> Reading<'_, '_, P> {
@@ -194,17 +208,17 @@ impl<P: FnMut(Progress<'_>) + Send> Reading<'_, '_, P> {
     async fn list(&mut self, path: &str, resource: &str) -> Result<(), kube::Error> {
         let mut parameters = parameters(resource);
         let (mut restarts, mut pages, mut read) = (0, 0, 0);
+        let mut left = None;
         loop {
-            let request = Request::new(path).list(&parameters).map_err(kube::Error::BuildRequest)?;
-            let text = match self.client.request_text(request).await {
+            let text = match self.page(path, &parameters, Progress { resource, read, left, is_late: true }).await {
                 Ok(text) => text,
                 Err(error) if has_code(&error, 410) && restarts < RESTARTS => {
                     restarts += 1;
                     // The API server may go on after the last object as the cluster is now. Otherwise all is read
-                    // again, and what comes twice counts once.
+                    // again, and of what comes twice the later word counts.
                     parameters.continue_token = fresh_token(&error);
                     if parameters.continue_token.is_none() {
-                        read = 0;
+                        (read, left) = (0, None);
                     }
                     continue;
                 }
@@ -214,10 +228,41 @@ impl<P: FnMut(Progress<'_>) + Send> Reading<'_, '_, P> {
             pages += 1;
             read += page.items.as_ref().map_or(0, Vec::len);
             self.builder.take_all(&format!("{resource}, page {pages}"), text.as_bytes());
-            (self.progress)(Progress { resource, read, left: page.metadata.remaining_item_count });
+            left = page.metadata.remaining_item_count;
+            (self.progress)(Progress { resource, read, left, is_late: false });
             let Some(token) = page.metadata.token.filter(|token| !token.is_empty()) else { return Ok(()) };
             parameters.continue_token = Some(token);
         }
+    }
+
+    /// A page, and `late` to whoever waits for it where it does not come soon. What an API server fails at for the
+    /// moment is asked for again, since the audit knows less without it.
+    async fn page(&mut self, path: &str, parameters: &ListParams, late: Progress<'_>) -> Result<String, kube::Error> {
+        let Self { client, progress, patience, .. } = self;
+        let mut page = pin!(async {
+            let mut pause = PAUSE;
+            for _ in 1..ATTEMPTS {
+                let request = Request::new(path).list(parameters).map_err(kube::Error::BuildRequest)?;
+                let error = match client.request_text(request).await {
+                    Ok(text) => return Ok(text),
+                    Err(error) => error,
+                };
+                let Some(wish) = passing(&error) else { return Err(error) };
+                let wait = pause.max(wish);
+                if wait > *patience {
+                    return Err(error);
+                }
+                *patience -= wait;
+                sleep(wait).await;
+                pause *= 2;
+            }
+            client.request_text(Request::new(path).list(parameters).map_err(kube::Error::BuildRequest)?).await
+        });
+        if let Ok(page) = timeout(LATE, &mut page).await {
+            return page;
+        }
+        progress(late);
+        page.await
     }
 
     /// Gives the contract's custom resources to the builder, in a version that is served. Where there is no such group
@@ -264,6 +309,14 @@ fn refusal(resource: &str, error: kube::Error) -> Result<Box<Status>, SnapshotEr
         kube::Error::Api(status) if status.code != 401 => Ok(status),
         error => Err(SnapshotError::Failed { resource: resource.to_owned(), error }),
     }
+}
+
+/// Of what an API server is too busy for, or fails at, how long it wants to be left alone; `None` for what will be no
+/// different the next time.
+fn passing(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let wish = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    (status.code == 429 || status.code >= 500).then(|| Duration::from_secs(wish.into()))
 }
 
 /// The token with which a list goes on whose own has expired.

@@ -76,25 +76,27 @@ enum Done {
 }
 
 /// Brings the reports in the cluster to these, all of one name and with one label in common, and deletes the others of
-/// that name and label. `pace` is the least time between two writes.
+/// that name and label. `pace` is the least time between two writes. Only the reports of an audit that knows all of the
+/// cluster may be given ([`crate::audit::Snapshot::unseen`]): for others, what was not seen would count as mended.
 ///
 /// # Errors
 /// Where the cluster does not have the kinds, or cannot be reached.
 pub async fn publish(
     client: &Client,
     form: ReportForm,
-    reports: &[Value],
+    reports: impl IntoIterator<Item = Value>,
     pace: Duration,
 ) -> Result<Published, PublishError> {
     is_served(client, form).await?;
-    let Some((name, label)) = reports.first().and_then(identity) else { return Ok(Published::default()) };
+    let mut reports = reports.into_iter().peekable();
+    let Some((name, label)) = reports.peek().and_then(identity) else { return Ok(Published::default()) };
     let published = Published::default();
     let mut cluster = Reports { client, form, name, label, pace, next: Instant::now(), published };
     let mut kept = BTreeSet::new();
     for report in reports {
-        let namespace = namespace(report);
+        let namespace = namespace(&report);
         kept.insert(namespace.to_owned());
-        match cluster.keep(namespace, report).await {
+        match cluster.keep(namespace, &report).await {
             Ok(Done::Written) => cluster.published.written += 1,
             Ok(Done::Unchanged) => cluster.published.unchanged += 1,
             Ok(Done::Gone) => {}

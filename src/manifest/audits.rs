@@ -26,17 +26,19 @@ const LATE: u16 = 3600;
 
 /// The rights to make an audit in the whole cluster, and to keep its reports where the contract wants some.
 pub(super) fn rights(plan: &Plan<'_>) -> Vec<Value> {
-    let reads: &[&str] = &["get", "list"];
+    let reads: &[&str] = &["list"];
     let mut rights: Vec<_> = READS.iter().map(|(group, resources)| of_group(group, resources, reads)).collect();
     let custom = plan.policy().custom_resources().iter();
     rights.extend(custom.map(|custom| rule(&custom.group, &custom.resource, None, reads)));
-    let reports: Option<(_, &[&str])> = match plan.contract.audit.reports {
-        Reports::None => None,
-        Reports::OpenReports => Some(("openreports.io", &["clusterreports", "reports"])),
-        Reports::PolicyReports => Some(("wgpolicyk8s.io", &["clusterpolicyreports", "policyreports"])),
+    let reports = match plan.contract.audit.reports {
+        Reports::None => return rights,
+        Reports::OpenReports => ("openreports.io", "clusterreports", "reports"),
+        Reports::PolicyReports => ("wgpolicyk8s.io", "clusterpolicyreports", "policyreports"),
     };
-    let writes = ["get", "list", "create", "update", "patch", "delete"];
-    rights.extend(reports.map(|(group, resources)| of_group(group, resources, &writes)));
+    let (group, of_cluster, of_namespaces) = reports;
+    // That of the cluster is always there; those of namespaces come and go.
+    rights.push(of_group(group, &[of_cluster], &["get", "create", "update"]));
+    rights.push(of_group(group, &[of_namespaces], &["get", "list", "create", "update", "delete"]));
     rights
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::json::{Excerpt, Text};
 
@@ -79,11 +80,95 @@ impl JsonPath {
         }
     }
 
+    /// Copies what stands at the path, as `keep` makes it, to the same place in another object. Of what stands beside
+    /// it on the way there is nothing but the places of a list's items.
+    pub fn copy(&self, from: &Value, into: &mut Value, keep: &dyn Fn(&Value) -> Value) {
+        copy(&self.steps, from, into, keep);
+    }
+
     /// The path to the items of a list that stands at this one.
     pub(super) fn items(&self) -> Self {
         let mut items = self.clone();
         items.steps.push(Step::Item);
         items
+    }
+}
+
+fn copy(steps: &[Step], from: &Value, into: &mut Value, keep: &dyn Fn(&Value) -> Value) {
+    let Some((step, steps)) = steps.split_first() else { return merge(into, keep(from)) };
+    match from {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| step.leads_to_name(name)) {
+                if !into.is_object() {
+                    *into = Value::Object(Map::new());
+                }
+                if let Some(own) = into.as_object_mut() {
+                    copy(steps, value, own.entry(name.as_str()).or_insert(Value::Null), keep);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if !into.is_array() {
+                *into = Value::Array(Vec::new());
+            }
+            for (at, item) in items.iter().enumerate().filter(|(at, _)| step.leads_to_item(*at)) {
+                if let Some(own) = into.as_array_mut() {
+                    own.resize(own.len().max(items.len()), Value::Null);
+                    if let Some(place) = own.get_mut(at) {
+                        copy(steps, item, place, keep);
+                    }
+                }
+            }
+        }
+        // No path leads through any other. What it is stays to be told, and not what it says.
+        other if into.is_null() => *into = blank(other),
+        _ => {}
+    }
+}
+
+/// Adds to a value what it lacks of another.
+fn merge(into: &mut Value, other: Value) {
+    match (into, other) {
+        (Value::Object(own), Value::Object(other)) => {
+            for (name, value) in other {
+                merge(own.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(own), Value::Array(other)) => {
+            own.resize(own.len().max(other.len()), Value::Null);
+            own.iter_mut().zip(other).for_each(|(own, other)| merge(own, other));
+        }
+        (into @ Value::Null, other) => *into = other,
+        _ => {}
+    }
+}
+
+/// A value of the same type that says nothing.
+#[must_use]
+pub fn blank(value: &Value) -> Value {
+    match value {
+        Value::String(_) => Value::String(String::new()),
+        Value::Array(_) => Value::Array(Vec::new()),
+        Value::Object(_) => Value::Object(Map::new()),
+        other => other.clone(),
+    }
+}
+
+impl Step {
+    fn leads_to_name(&self, key: &str) -> bool {
+        match self {
+            Self::Name(name) => name == key,
+            Self::Index(_) | Self::Item => false,
+            Self::Every => true,
+        }
+    }
+
+    fn leads_to_item(&self, at: usize) -> bool {
+        match self {
+            Self::Name(_) => false,
+            Self::Index(index) => *index == at,
+            Self::Every | Self::Item => true,
+        }
     }
 }
 
@@ -225,11 +310,7 @@ impl<'v> Visitor<'v> for Node<'_, '_, 'v> {
 
     fn visit_map<A: MapAccess<'v>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<Text<'v>>()? {
-            let active = self.onwards(|step| match step {
-                Step::Name(name) => **name == *key,
-                Step::Index(_) | Step::Item => false,
-                Step::Every => true,
-            });
+            let active = self.onwards(|step| step.leads_to_name(&key));
             let place = Place::Name(&self.place, &key);
             map.next_value_seed(Node { walk: &mut *self.walk, active, place, depth: self.depth + 1 })?;
         }
@@ -238,11 +319,7 @@ impl<'v> Visitor<'v> for Node<'_, '_, 'v> {
 
     fn visit_seq<A: SeqAccess<'v>>(self, mut seq: A) -> Result<(), A::Error> {
         for at in 0.. {
-            let active = self.onwards(|step| match step {
-                Step::Name(_) => false,
-                Step::Index(index) => *index == at,
-                Step::Every | Step::Item => true,
-            });
+            let active = self.onwards(|step| step.leads_to_item(at));
             let place = Place::Index(&self.place, at);
             if seq.next_element_seed(Node { walk: &mut *self.walk, active, place, depth: self.depth + 1 })?.is_none() {
                 break;

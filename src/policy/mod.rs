@@ -44,7 +44,7 @@ pub use facts::{At, Facts, NamespaceLabels, NoFacts, Node, NodeFact};
 pub use identity::{Controller, DAEMON_SET_CONTROLLER, Identities, SCHEDULER};
 pub use json::{List, RawMap, StringMap, Text, Unread};
 pub(crate) use json::{object, visible, without_position};
-pub use json_path::JsonPath;
+pub use json_path::{JsonPath, blank};
 pub use lacking::Lacking;
 pub use lever::{Lever, LeverChange, LeverKind, Levers};
 pub use placement::WhenTolerated;

@@ -710,16 +710,17 @@ fn rules(objects: &[Value], kind: &str, name: &str) -> Vec<String> {
 fn reads() -> Vec<String> {
     let custom = ("argoproj.io", "rollouts");
     let mut reads: Vec<_> =
-        READS.iter().chain([&custom]).map(|(group, name)| format!("{group}/{name}: get,list")).collect();
+        READS.iter().chain([&custom]).map(|(group, name)| format!("{group}/{name}: list")).collect();
     reads.sort();
     reads
 }
 
 #[test]
 fn a_replica_that_audits_may_read_what_an_audit_does_and_write_the_reports_that_are_wanted() {
-    const WRITES: &str = "get,list,create,update,patch,delete";
-    let open = ["clusterreports", "reports"].map(|name| format!("openreports.io/{name}: {WRITES}"));
-    let policy = ["clusterpolicyreports", "policyreports"].map(|name| format!("wgpolicyk8s.io/{name}: {WRITES}"));
+    // That of the cluster is always there; those of namespaces come and go.
+    let writes = [("cluster", "get,create,update"), ("", "get,list,create,update,delete")];
+    let open = writes.map(|(of, verbs)| format!("openreports.io/{of}reports: {verbs}"));
+    let policy = writes.map(|(of, verbs)| format!("wgpolicyk8s.io/{of}policyreports: {verbs}"));
     for (reports, writes) in [("none", &[][..]), ("openreports", &open), ("policyreports", &policy)] {
         let audits = enforcing(&AUDITS.replace("REPORTS", reports));
         for tls in [Tls::Managed, Tls::CertManager] {

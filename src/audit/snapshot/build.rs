@@ -1,6 +1,7 @@
 //! How a snapshot is made from objects.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::followers::Followers;
-use super::prune::{metadata_json, spec_json, workload_json};
+use super::prune::{Kept, spec_json};
 use super::{Amounts, Budget, Event, Namespace, Node, ObjectRef, Phase, Pod, Qos, Resource, Snapshot, Taint, Workload};
 use super::{read, requests, save, stream};
-use crate::policy::{self, Kind, LabelOperator, LabelRequirement, LabelSelector, MIRROR_ANNOTATION, Policy, RawMap};
+use crate::policy::{self, Kind, MIRROR_ANNOTATION, Policy, RawMap};
 
 /// How many faults are kept in words; the others are counted.
 const FAULTS: usize = 100;
@@ -26,6 +27,7 @@ const LISTS: usize = 3;
 #[derive(Debug)]
 pub struct Builder<'p> {
     policy: &'p Policy,
+    kept: Kept,
     snapshot: Snapshot,
     texts: HashSet<Arc<str>>,
     followers: Followers,
@@ -43,6 +45,7 @@ impl<'p> Builder<'p> {
     pub fn new(policy: &'p Policy) -> Self {
         Self {
             policy,
+            kept: Kept::of(policy),
             snapshot: Snapshot::default(),
             texts: HashSet::new(),
             followers: Followers::default(),
@@ -175,14 +178,10 @@ impl<'p> Builder<'p> {
     pub fn finish(mut self) -> Snapshot {
         let snapshot = &mut self.snapshot;
         snapshot.workloads.extend(self.followers.finish());
-        snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        snapshot.nodes.dedup_by(|later, kept| later.name == kept.name);
-        snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        snapshot.pods.dedup_by(|later, kept| later.namespace == kept.namespace && later.name == kept.name);
-        snapshot.workloads.sort_by(|a, b| a.object.cmp(&b.object));
-        snapshot.workloads.dedup_by(|later, kept| later.object == kept.object);
-        snapshot.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        snapshot.budgets.dedup_by(|later, kept| later.namespace == kept.namespace && later.name == kept.name);
+        in_order(&mut snapshot.nodes, |a, b| a.name.cmp(&b.name));
+        in_order(&mut snapshot.pods, |a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        in_order(&mut snapshot.workloads, |a, b| a.object.cmp(&b.object));
+        in_order(&mut snapshot.budgets, |a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         if self.more_faults > 0 {
             snapshot.faults.push(format!("{} more objects that cannot be read", self.more_faults));
         }
@@ -265,7 +264,7 @@ impl<'p> Builder<'p> {
             is_mirror: metadata.annotations.contains(MIRROR_ANNOTATION),
             is_gated: !spec.scheduling_gates.is_empty(),
             unscheduled: unscheduled.map(|condition| self.share(&condition.message)),
-            metadata: metadata_json(metadata).into(),
+            metadata: self.kept.metadata(metadata).into(),
             spec: self.share(&spec_json(spec)),
         };
         self.snapshot.pods.push(kept);
@@ -284,7 +283,7 @@ impl<'p> Builder<'p> {
     fn budget(&mut self, json: &str) -> Result<(), String> {
         let budget: read::Budget<'_> = parse(json)?;
         let selector = match &budget.spec.selector {
-            Some(selector) => Some(label_selector(selector)?),
+            Some(selector) => Some(selector.as_policy()?),
             None => None,
         };
         let kept = Budget {
@@ -350,7 +349,8 @@ impl<'p> Builder<'p> {
         let object = ObjectRef { namespace, ..self.object(api_version, name, metadata) };
         let controller = self.link(&object, metadata)?;
         let spec: read::WorkloadSpec = parse_or_default(workload.spec);
-        let json = if kind == Kind::Custom { json.to_owned() } else { workload_json(api_version, name, &workload) };
+        let custom = self.policy.custom_resource(group, name).filter(|_| kind == Kind::Custom);
+        let json = self.kept.workload(api_version, (kind, name), custom, metadata, json);
         let workload = Workload {
             object,
             kind,
@@ -409,6 +409,19 @@ impl<'p> Builder<'p> {
     }
 }
 
+/// Sorts, and keeps of what comes more than once what came last: a list that is begun anew tells of the same objects
+/// again, as they are now.
+fn in_order<T>(all: &mut Vec<T>, order: impl Fn(&T, &T) -> Ordering) {
+    all.sort_by(&order);
+    all.dedup_by(|later, kept| {
+        let is_same = order(later, kept).is_eq();
+        if is_same {
+            std::mem::swap(later, kept);
+        }
+        is_same
+    });
+}
+
 /// Each text once: a cluster's objects say the same things over and over.
 fn share(texts: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
     if let Some(known) = texts.get(text) {
@@ -441,22 +454,4 @@ fn map_of(json: Option<&RawValue>) -> BTreeMap<String, String> {
 
 fn seconds(time: &str) -> Option<i64> {
     OffsetDateTime::parse(time, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
-}
-
-fn label_selector(selector: &read::Selector<'_>) -> Result<LabelSelector, String> {
-    let match_labels =
-        selector.match_labels.0.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    let requirement = |expression: &read::Expression<'_>| {
-        let values = || expression.values.iter().map(ToString::to_string).collect();
-        let operator = match &*expression.operator {
-            "In" => LabelOperator::In(values()),
-            "NotIn" => LabelOperator::NotIn(values()),
-            "Exists" => LabelOperator::Exists,
-            "DoesNotExist" => LabelOperator::DoesNotExist,
-            other => return Err(format!("the operator of a label selector is {}", policy::visible(other))),
-        };
-        Ok(LabelRequirement { key: expression.key.to_string(), operator })
-    };
-    let match_expressions = selector.match_expressions.iter().map(requirement).collect::<Result<_, _>>()?;
-    Ok(LabelSelector { match_labels, match_expressions })
 }

@@ -20,7 +20,7 @@ pub(super) struct Followers {
 
 impl Followers {
     /// The workload again, if it is to be kept.
-    pub(super) fn take(&mut self, policy: &Policy, mut workload: Workload) -> Option<Workload> {
+    pub(super) fn take(&mut self, policy: &Policy, workload: Workload) -> Option<Workload> {
         match owner(policy, &workload) {
             None => {
                 self.account(&workload);
@@ -30,11 +30,7 @@ impl Followers {
                 self.account(&workload);
                 None
             }
-            // An owner mostly comes first. Where it does not, what programs are started with need not wait.
             Some(owner) => {
-                if workload.kind != Kind::Custom {
-                    super::save::strip(&mut workload);
-                }
                 self.waiting.entry(owner).or_default().push(workload);
                 None
             }

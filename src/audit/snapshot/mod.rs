@@ -85,6 +85,9 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Nodes, Self::Pods, Self::Namespaces, Self::Workloads, Self::PodDisruptionBudgets, Self::Events];
 
+    /// Those without which what an audit finds is not all that there is: of the others only words come.
+    pub const VITAL: [Self; 4] = [Self::Nodes, Self::Pods, Self::Namespaces, Self::Workloads];
+
     /// The name for people.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -337,12 +340,12 @@ pub struct Workload {
     pub replicas: Option<i64>,
     /// How many nodes it wants a pod on; of a DaemonSet with a status.
     pub desired: Option<i64>,
-    /// The object as JSON, its status and managed fields left out.
+    /// What is read of the object, as JSON.
     pub(crate) json: Box<str>,
 }
 
 impl Workload {
-    /// The object as JSON, to be given to [`Kind::read`].
+    /// What is read of the object, as JSON, to be given to [`Kind::read`].
     #[must_use]
     pub fn json(&self) -> &str {
         &self.json
@@ -399,6 +402,13 @@ impl Snapshot {
             top = next;
         }
         Some(top)
+    }
+
+    /// The kinds among these of which not all objects are known, for people; `None` where all are.
+    #[must_use]
+    pub fn unseen(&self, among: &[Resource]) -> Option<String> {
+        let unseen: Vec<_> = among.iter().filter(|kind| !self.knows_all(**kind)).map(|kind| kind.as_str()).collect();
+        if unseen.is_empty() { None } else { Some(unseen.join(", ")) }
     }
 
     /// Whether all objects of the kind are known.

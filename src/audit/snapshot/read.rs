@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::policy::{List, RawMap, StringMap, Text, object};
+use crate::policy::{LabelOperator, LabelRequirement, LabelSelector, List, RawMap, StringMap, Text, object, visible};
 
 object! {
     pub(super) struct Header<'a> as "a Kubernetes object" {
@@ -154,8 +154,6 @@ object! {
     pub(super) struct Workload<'a> as "a workload" {
         pub(super) metadata: Metadata<'a> = "metadata",
         pub(super) spec: Option<&'a RawValue> = "spec",
-        /// Of a `PodTemplate`.
-        pub(super) template: Option<&'a RawValue> = "template",
         pub(super) status: Option<WorkloadStatus> = "status",
     }
 }
@@ -252,4 +250,25 @@ pub(super) struct BudgetStatus {
 pub(super) struct Saved {
     pub(super) complete: Vec<String>,
     pub(super) faults: Vec<String>,
+}
+
+impl Selector<'_> {
+    /// The selector as rules hold labels against it.
+    pub(super) fn as_policy(&self) -> Result<LabelSelector, String> {
+        let match_labels =
+            self.match_labels.0.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let requirement = |expression: &Expression<'_>| {
+            let values = || expression.values.iter().map(ToString::to_string).collect();
+            let operator = match &*expression.operator {
+                "In" => LabelOperator::In(values()),
+                "NotIn" => LabelOperator::NotIn(values()),
+                "Exists" => LabelOperator::Exists,
+                "DoesNotExist" => LabelOperator::DoesNotExist,
+                other => return Err(format!("the operator of a label selector is {}", visible(other))),
+            };
+            Ok(LabelRequirement { key: expression.key.to_string(), operator })
+        };
+        let match_expressions = self.match_expressions.iter().map(requirement).collect::<Result<_, _>>()?;
+        Ok(LabelSelector { match_labels, match_expressions })
+    }
 }

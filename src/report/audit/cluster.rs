@@ -30,27 +30,45 @@ const ADDED: usize = 4096;
 const SOURCE: &str = "gpufence";
 const CATEGORY: &str = "GPU";
 
-/// The reports of an audit: that of the cluster first, then those of the namespaces that something was found in.
-#[must_use]
-pub fn reports(audit: &Audit, form: ReportForm) -> Vec<Value> {
-    let mut by_namespace: BTreeMap<&str, Vec<Value>> = BTreeMap::from([("", Vec::new())]);
+/// The reports of an audit: that of the cluster first, then those of the namespaces that something was found in. Each
+/// is made when it is asked for: all together may be much.
+pub fn reports(audit: &Audit, form: ReportForm) -> impl Iterator<Item = Value> {
+    let mut by_namespace: BTreeMap<&str, Vec<Found<'_>>> = BTreeMap::new();
     let seconds = OffsetDateTime::parse(&audit.taken, &Rfc3339).map_or(0, OffsetDateTime::unix_timestamp);
     // First what keeps other things from being found.
-    let gaps = audit.gaps.iter().map(|gap| ("", of_gap(gap, seconds)));
-    let findings =
-        audit.findings.iter().map(|finding| (&*finding.object.namespace, of_finding(finding, form, seconds)));
-    for (namespace, result) in gaps.chain(findings) {
-        by_namespace.entry(namespace).or_default().push(result);
+    by_namespace.insert("", audit.gaps.iter().map(|gap| Found::Gap(gap)).collect());
+    for finding in &audit.findings {
+        by_namespace.entry(&*finding.object.namespace).or_default().push(Found::Finding(finding));
     }
-    by_namespace.into_iter().map(|(namespace, results)| report(form, namespace, results, seconds)).collect()
+    by_namespace.into_iter().map(move |(namespace, found)| report(form, namespace, &found, seconds))
 }
 
-fn report(form: ReportForm, namespace: &str, results: Vec<Value>, seconds: i64) -> Value {
-    let mut summary = BTreeMap::from(["pass", "fail", "warn", "error", "skip"].map(|result| (result, 0_usize)));
-    for result in &results {
-        if let Some(count) = result["result"].as_str().and_then(|result| summary.get_mut(result)) {
-            *count += 1;
+/// What becomes a result.
+enum Found<'a> {
+    Gap(&'a str),
+    Finding(&'a Finding),
+}
+
+impl Found<'_> {
+    fn result(&self) -> &'static str {
+        match self {
+            Self::Gap(_) => "error",
+            Self::Finding(finding) => result(finding.rule, finding.severity),
         }
+    }
+
+    fn as_result(&self, form: ReportForm, seconds: i64) -> Value {
+        match self {
+            Self::Gap(gap) => of_gap(gap, seconds),
+            Self::Finding(finding) => of_finding(finding, form, seconds),
+        }
+    }
+}
+
+fn report(form: ReportForm, namespace: &str, found: &[Found<'_>], seconds: i64) -> Value {
+    let mut summary = BTreeMap::from(["pass", "fail", "warn", "error", "skip"].map(|result| (result, 0_usize)));
+    for found in found {
+        *summary.entry(found.result()).or_default() += 1;
     }
     let kind = if namespace.is_empty() { form.of_cluster() } else { form.of_namespaces() };
     let mut report = json!({
@@ -67,9 +85,9 @@ fn report(form: ReportForm, namespace: &str, results: Vec<Value>, seconds: i64) 
         report["metadata"]["namespace"] = namespace.into();
         report["scope"] = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace});
     }
-    let all = results.len();
-    let kept = fitting(results, MOST.saturating_sub(ADDED + report.to_string().len()));
-    let left_out = all - kept.len();
+    let room = MOST.saturating_sub(ADDED + report.to_string().len());
+    let kept = fitting(found.iter().map(|found| found.as_result(form, seconds)), room);
+    let left_out = found.len() - kept.len();
     report["results"] = kept.into();
     if left_out > 0 {
         report["metadata"]["annotations"][LEFT_OUT] = left_out.to_string().into();
@@ -93,14 +111,14 @@ fn report(form: ReportForm, namespace: &str, results: Vec<Value>, seconds: i64) 
 }
 
 /// The first of the results, as many as fit.
-fn fitting(results: Vec<Value>, room: usize) -> Vec<Value> {
+fn fitting(results: impl Iterator<Item = Value>, room: usize) -> Vec<Value> {
     let mut taken = 0;
     let fits = |result: &Value| {
         // With its comma.
         taken += result.to_string().len() + 1;
         taken <= room
     };
-    results.into_iter().take_while(fits).collect()
+    results.take_while(fits).collect()
 }
 
 fn of_finding(finding: &Finding, form: ReportForm, seconds: i64) -> Value {

@@ -46,7 +46,8 @@ pub fn verdict(audit: &Audit) -> (Option<Severity>, String) {
         }
         Some(Severity::Low) => format!("{}: untidy, but no harm is done.", findings("low")),
         Some(Severity::Info) => format!("Nothing has to be done; {}.", findings("for information")),
-        None => "Nothing breaks the contract.".to_owned(),
+        None if audit.gaps.is_empty() => "Nothing breaks the contract.".to_owned(),
+        None => "Nothing that is known breaks the contract, and not everything is known.".to_owned(),
     };
     (worst, said)
 }

@@ -36,7 +36,7 @@ fn published(form: ReportForm, audit: &Audit) -> Published {
 
 fn try_to_publish(form: ReportForm, audit: &Audit, pace: Duration) -> Result<Published, PublishError> {
     let cluster = cluster();
-    cluster.runtime.block_on(publish(&cluster.client, form, &reports(audit, form), pace))
+    cluster.runtime.block_on(publish(&cluster.client, form, reports(audit, form), pace))
 }
 
 fn counts(published: &Published) -> (usize, usize, usize) {
@@ -86,7 +86,8 @@ fn reports_follow_the_findings() {
         let before = ["", "web", "ml-a"].map(|namespace| stored(form, namespace));
         // Nothing of it was dropped or refused.
         for (stored, wanted) in before.iter().zip(["", "web", "ml-a"]) {
-            let all = reports(&audit_of(first.clone(), NOW), form);
+            let audit = audit_of(first.clone(), NOW);
+            let all: Vec<_> = reports(&audit, form).collect();
             let namespace = |report: &Value| report["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
             let wanted = all.iter().find(|report| namespace(report) == wanted).unwrap();
             for field in ["source", "scope", "summary", "results"] {
@@ -238,10 +239,11 @@ fn a_report_that_is_refused_keeps_no_other_from_being_written() {
     let form = ReportForm::OpenReports;
     define(&world, form);
     world.namespace("web");
-    let mut wanted = reports(&audit_of(vec![finding(Severity::High, "Pod", "web", "shop")], NOW), form);
+    let audit = audit_of(vec![finding(Severity::High, "Pod", "web", "shop")], NOW);
+    let mut wanted: Vec<_> = reports(&audit, form).collect();
     wanted[0]["summary"] = "many".into();
     let cluster = cluster();
-    let outcome = cluster.runtime.block_on(publish(&cluster.client, form, &wanted, Duration::ZERO)).unwrap();
+    let outcome = cluster.runtime.block_on(publish(&cluster.client, form, wanted, Duration::ZERO)).unwrap();
     assert_eq!((outcome.written, outcome.faults.len()), (1, 1));
     assert!(outcome.faults[0].starts_with("ClusterReport gpufence-audit cannot be written: "), "{:?}", outcome.faults);
     stored(form, "web");

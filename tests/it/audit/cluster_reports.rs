@@ -1,8 +1,12 @@
 use gpufence::audit::{Audit, Check, Finding, ObjectRef, ReportForm, Severity};
-use gpufence::report::audit::cluster::{LEFT_OUT, MANAGED_BY, MOST, NAME, reports};
+use gpufence::report::audit::cluster::{LEFT_OUT, MANAGED_BY, MOST, NAME, reports as each};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NOW};
+
+fn reports(audit: &Audit, form: ReportForm) -> Vec<Value> {
+    each(audit, form).collect()
+}
 
 fn of(rule: Check, severity: Severity, object: ObjectRef) -> Finding {
     Finding::new(rule, severity, object, format!("what {}", rule.id()), "do it")

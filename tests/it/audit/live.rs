@@ -150,7 +150,7 @@ async fn what_may_not_be_read_is_a_gap_with_the_right_that_is_missing() {
         assert!(gap.starts_with(&format!("{resource} cannot be listed, so that ")), "{gap}");
         let remedy = format!(
             ": no (code 403); grant it in a ClusterRole with {{apiGroups: [\"{group}\"], resources: [{resource}], verbs: \
-             [get, list]}}"
+             [list]}}"
         );
         assert!(gap.ends_with(&remedy), "{gap}");
         let unknown: Vec<_> = Resource::ALL.into_iter().filter(|resource| !snapshot.knows_all(*resource)).collect();
@@ -189,8 +189,8 @@ async fn without_nodes_and_pods_there_is_no_audit() {
     let error = read(&client).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is nothing to audit, since neither nodes nor pods can be read: who are you; who are you. Grant the verbs \
-         get and list on what an audit reads, as the ClusterRole gpufence-audit-reader of deploy/audit-reader.yaml does"
+        "there is nothing to audit, since neither nodes nor pods can be read: who are you; who are you. Grant the verb \
+         list on what an audit reads, as the ClusterRole gpufence-audit-reader of deploy/audit-reader.yaml does"
     );
 }
 
@@ -272,7 +272,7 @@ async fn custom_resources_that_may_not_be_read_are_a_gap() {
         [
             "rollouts cannot be listed, so that their templates are not judged, and pods are not traced to who makes them \
              through them: no (code 403); grant it in a ClusterRole with {apiGroups: [\"argoproj.io\"], resources: \
-             [rollouts], verbs: [get, list]}"
+             [rollouts], verbs: [list]}"
         ]
     );
 
@@ -280,4 +280,88 @@ async fn custom_resources_that_may_not_be_read_are_a_gap() {
     let taken = snapshot(&client, &policy, |_| {}).await.unwrap();
     assert!(!taken.knows_all(Resource::Workloads));
     assert!(taken.faults[0].starts_with("which API groups there are cannot be asked"), "{:?}", taken.faults);
+}
+
+/// Answers pods at first with a fault, as often as it is told, then with one.
+fn failing(code: u16, times: usize, after: u32) -> (Client, Asked) {
+    let left = Mutex::new(times);
+    server(move |path| match continued(path, "pods") {
+        Some(_) if *left.lock().unwrap() > 0 => {
+            *left.lock().unwrap() -= 1;
+            let (code, mut status) = refused(code, "not now");
+            status["details"] = json!({"retryAfterSeconds": after});
+            (code, status)
+        }
+        Some(_) => list(&["a"], ""),
+        None => nothing(),
+    })
+}
+
+/// What passes is waited for, a few times and not for long; what does not is a gap at once.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_fails_for_the_moment_is_asked_for_again() {
+    for (code, times, after, tries, complete, waited) in [
+        (500, 1, 0, 2, true, 500),
+        (503, 4, 0, 5, true, 7500),
+        (429, 2, 3, 3, true, 6000),
+        (500, 5, 0, 5, false, 7500),
+        (429, 9, 20, 2, false, 20_000),
+        (429, 1, 31, 1, false, 0),
+        (403, 1, 0, 1, false, 0),
+    ] {
+        let (client, asked) = failing(code, times, after);
+        let began = tokio::time::Instant::now();
+        let snapshot = read(&client).await.unwrap();
+        let case = format!("{code} {times} times, after {after} s");
+        assert_eq!(asked.lock().unwrap().iter().filter(|path| path.contains("/pods?")).count(), tries, "{case}");
+        assert_eq!((snapshot.knows_all(Resource::Pods), snapshot.faults.is_empty()), (complete, complete), "{case}");
+        assert_eq!(began.elapsed().as_millis() / 100, waited / 100, "{case}");
+        assert_eq!(snapshot.unseen(&Resource::VITAL), (!complete).then(|| "pods".to_owned()), "{case}");
+    }
+}
+
+/// However many kinds fail, the whole takes no longer.
+#[tokio::test(start_paused = true)]
+async fn all_waiting_together_has_an_end() {
+    let (client, _) = server(|path| if continued(path, "nodes").is_some() { nothing() } else { refused(500, "ill") });
+    let began = tokio::time::Instant::now();
+    let snapshot = read(&client).await.unwrap();
+    assert_eq!(snapshot.complete.iter().collect::<Vec<_>>(), [&Resource::Nodes]);
+    assert!(began.elapsed() <= std::time::Duration::from_secs(31), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_late_is_said_to_be() {
+    let (client, _) = failing(429, 1, 12);
+    let mut late = Vec::new();
+    let policy = policy(CONTRACT);
+    let taken = snapshot(&client, &policy, |progress| {
+        if progress.is_late {
+            late.push((progress.resource.to_owned(), progress.read));
+        }
+    });
+    taken.await.unwrap();
+    assert_eq!(late, [("pods".to_owned(), 0)]);
+}
+
+/// Of an object that is listed twice the later word counts.
+#[tokio::test]
+async fn a_list_that_is_begun_anew_is_of_what_is_there_then() {
+    let expired = Mutex::new(false);
+    let (client, _) = server(move |path| match continued(path, "pods") {
+        Some("") => {
+            let (code, mut page) = list(&["a"], if *expired.lock().unwrap() { "" } else { "old" });
+            let node = if *expired.lock().unwrap() { "gpu-2" } else { "gpu-1" };
+            page["items"][0]["spec"] = json!({"nodeName": node});
+            (code, page)
+        }
+        Some(_) => {
+            *expired.lock().unwrap() = true;
+            refused(410, "the list has expired")
+        }
+        None => nothing(),
+    });
+    let snapshot = read(&client).await.unwrap();
+    let nodes: Vec<_> = snapshot.pods.iter().map(|pod| pod.node.as_deref().unwrap()).collect();
+    assert_eq!(nodes, ["gpu-2"]);
 }

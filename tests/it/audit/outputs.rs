@@ -708,9 +708,22 @@ fn fail_on_decides_the_exit_code() {
     assert_eq!(code(&open, &[]), (0, true));
     for severity in ["high", "medium", "low", "info"] {
         assert_eq!(code(&open, &["--fail-on", severity]), (1, true), "{severity}");
-        let sound = Cluster::new().object(gpu_node("gpu-1"));
+        let sound = Cluster::new().object(gpu_node("gpu-1")).object(pod("web/shop"));
         assert_eq!(code(&sound, &["--fail-on", severity]), (0, false), "{severity}");
     }
+}
+
+/// Of nodes alone nobody can tell what is on them.
+#[test]
+fn fail_on_wants_something_of_pods() {
+    let ended = Bench::new().audit(&["-", "--fail-on", "high"], &json!(Value::from(gpu_node("gpu-1"))).to_string());
+    assert_eq!(
+        (ended.code, &*ended.err),
+        (
+            1,
+            "gpufence: the audit is not complete: not all pods are known, as its gaps say; --fail-on cannot be answered\n"
+        )
+    );
 }
 
 #[test]

@@ -144,12 +144,7 @@ fn shape(snapshot: &Snapshot) -> String {
     let workloads: Vec<_> = workloads
         .iter()
         .map(|workload| {
-            let mut json: Value = serde_json::from_str(workload.json()).unwrap();
-            if let Some(containers) = json["spec"]["template"]["spec"]["containers"].as_array_mut() {
-                for container in containers {
-                    container.as_object_mut().unwrap().retain(|key, _| !matches!(key.as_str(), "env" | "command"));
-                }
-            }
+            let json: Value = serde_json::from_str(workload.json()).unwrap();
             format!(
                 "{:?}",
                 (&workload.object, workload.kind, &workload.controller, workload.replicas, workload.desired)
@@ -205,4 +200,141 @@ fn gaps_are_saved_too() {
     let after = read(&saved(&before));
     assert_eq!(after.complete.iter().collect::<Vec<_>>(), [&Resource::Nodes]);
     assert_eq!(after.faults, ["pods cannot be listed"]);
+}
+
+const CUSTOM: &str = "
+pools:
+  - name: nvidia
+    resources: [nvidia.com/gpu]
+    taints: [{key: dedicated, value: gpu, effect: NoSchedule}]
+    nodeSelector: {accelerator: nvidia}
+    namespaces: {names: [ml]}
+    models: {annotation: gpu-model, nodeLabel: gpu-model, values: [a100]}
+customResources:
+  - {group: ray.io, kind: RayCluster, resource: rayclusters, templates: ['$.spec.workers[*].template']}
+  - group: jobs.example.com
+    kind: Batch
+    resource: batches
+    podSpecs:
+      - {path: '$.spec.task', containers: [$.main], resources: [$.limit], amounts: ['$.devices[*]']}
+";
+
+/// What holds a secret in every place that no rule reads, and labels and selectors of the names of such places.
+fn secretive() -> Cluster {
+    let hush = || json!({"any": ["hush"], "hush": "hush"});
+    let annotations = || {
+        json!({
+            "gpu-model": "a100",
+            "kubectl.kubernetes.io/last-applied-configuration": "{\"env\":\"hush\"}",
+            "note": "hush",
+        })
+    };
+    let names = || json!({"env": "cpu", "args": "a", "command": "b", "lifecycle": "c", "status": "d"});
+    let spec = |amount: &str| {
+        let container = json!({
+            "name": "hush", "image": "gpu-feature-discovery", "env": hush(), "envFrom": hush(), "command": ["hush"],
+            "args": ["hush"], "lifecycle": hush(), "livenessProbe": hush(), "volumeMounts": [hush()],
+            "resources": {"requests": {"nvidia.com/gpu": amount}, "limits": {"nvidia.com/gpu": amount}, "claims": [hush()]},
+        });
+        json!({
+            "containers": [container], "initContainers": [container], "nodeSelector": names(), "volumes": [hush()],
+            "imagePullSecrets": [hush()], "hostAliases": [hush()], "securityContext": hush(), "dnsConfig": hush(),
+            "ephemeralContainers": [container], "serviceAccountName": "hush",
+            "tolerations": [{"operator": "Exists"}],
+        })
+    };
+    let template =
+        |amount: &str| json!({"metadata": {"labels": names(), "annotations": annotations()}, "spec": spec(amount)});
+    let metadata = |name: &str| {
+        json!({
+            "name": name, "namespace": "web", "labels": names(), "annotations": annotations(),
+            "managedFields": [{"manager": "hush", "fieldsV1": {"f:hush": {}}}], "finalizers": ["hush"],
+        })
+    };
+    let of = |api_version: &str, kind: &str, spec: Value| {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata("one"), "spec": spec, "status": hush(),
+            "data": hush()})
+    };
+    let selector = json!({"matchLabels": names()});
+    let templated = || {
+        json!({"replicas": 2, "selector": selector, "template": template("1"), "strategy": hush(),
+        "volumeClaimTemplates": [hush()]})
+    };
+    let mut cluster = Cluster::new().object(gpu_node("gpu-1").label("env", "cpu").label("args", "a"));
+    for kind in ["Deployment", "DaemonSet", "StatefulSet", "ReplicaSet"] {
+        cluster = cluster.object(of("apps/v1", kind, templated()));
+    }
+    let job = json!({"template": template("1"), "podFailurePolicy": hush()});
+    let mut kept = of("v1", "PodTemplate", hush());
+    kept["template"] = template("1");
+    let task = spec("1").edited(|task| {
+        task["main"] = json!({"resources": {"limits": {"nvidia.com/gpu": "2"}}, "env": hush()});
+        task["limit"] = json!({"requests": {"nvidia.com/gpu": "3"}, "claims": [hush()]});
+        task["devices"] = json!([{"name": "nvidia.com/gpu", "quantity": "much", "secret": "hush"}, "hush"]);
+        task["metadata"] = json!({"annotations": annotations(), "labels": {"x": "hush"}});
+        task["annotations"] = annotations();
+    });
+    let workers = json!([
+        {"template": template("1"), "rayStartParams": {"redis-password": "hush"}}, {"template": "hush"}, "hush",
+    ]);
+    cluster
+        .object(of("batch/v1", "Job", job.clone()))
+        .object(of("batch/v1", "CronJob", json!({"jobTemplate": {"metadata": hush(), "spec": job}, "x": "hush"})))
+        .object(of("v1", "ReplicationController", templated()))
+        .object(kept)
+        .object(of("ray.io/v1", "RayCluster", json!({"workers": workers, "replicas": "hush", "head": hush()})))
+        .object(of("jobs.example.com/v1", "Batch", json!({"task": task, "replicas": 3, "password": "hush"})))
+        .object(of("v1", "Pod", spec("1").edited(|spec| spec["nodeName"] = "gpu-1".into())))
+}
+
+#[test]
+fn nothing_is_saved_but_what_is_read() {
+    let text = saved(&secretive().snapshot(&policy(CUSTOM)));
+    for line in text.lines() {
+        assert!(!line.contains("hush"), "{line}");
+    }
+    // And all of that is: as much where the name is that of a field that is not.
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let of = |kind: &str| list["items"].as_array().unwrap().iter().find(|item| item["kind"] == kind).unwrap();
+    let names = json!({"env": "cpu", "args": "a", "command": "b", "lifecycle": "c", "status": "d"});
+    let template = &of("DaemonSet")["spec"]["template"];
+    for kept in [
+        &of("DaemonSet")["spec"]["selector"]["matchLabels"],
+        &template["metadata"]["labels"],
+        &template["spec"]["nodeSelector"],
+        &of("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["nodeSelector"],
+        &of("PodTemplate")["template"]["spec"]["nodeSelector"],
+        &of("RayCluster")["spec"]["workers"][0]["template"]["spec"]["nodeSelector"],
+        &of("Batch")["spec"]["task"]["nodeSelector"],
+        &of("Pod")["spec"]["nodeSelector"],
+    ] {
+        assert_eq!(*kept, names);
+    }
+    let task = &of("Batch")["spec"]["task"];
+    assert_eq!(task["devices"][0], json!({"name": "nvidia.com/gpu", "quantity": "much"}));
+    assert_eq!(task["main"], json!({"resources": {"limits": {"nvidia.com/gpu": "2"}}}));
+    assert_eq!(task["limit"], json!({"requests": {"nvidia.com/gpu": "3"}}));
+    for annotations in [&task["annotations"], &task["metadata"]["annotations"], &template["metadata"]["annotations"]] {
+        assert_eq!(*annotations, json!({"gpu-model": "a100"}));
+    }
+    assert_eq!(of("Batch")["spec"]["replicas"], 3);
+    assert_eq!(template["spec"]["containers"][0]["image"], "gpu-feature-discovery");
+}
+
+#[test]
+fn what_is_saved_gives_the_same_audit_of_custom_resources_too() {
+    let policy = policy(CUSTOM);
+    let before = secretive().snapshot(&policy);
+    let mut builder = Builder::new(&policy);
+    builder.take_all("saved.json", saved(&before).as_bytes());
+    builder.completes_as_dumped();
+    let after = builder.finish();
+    assert_eq!(saved(&after), saved(&before));
+    let audit = |snapshot: &Snapshot| serde_json::to_value(audit(&policy, snapshot, "cluster", NOW)).unwrap();
+    let (after, before) = (audit(&after), audit(&before));
+    assert_eq!(after, before);
+    for kind in ["RayCluster", "Batch", "DaemonSet", "CronJob"] {
+        let judged = before["findings"].as_array().unwrap().iter().any(|finding| finding["object"]["kind"] == kind);
+        assert!(judged, "{kind}: {before:#}");
+    }
 }

@@ -115,25 +115,28 @@ there is nothing to prove.
 {{- define "gpufence.auditRules" -}}
 - apiGroups: [""]
   resources: [events, namespaces, nodes, pods, podtemplates, replicationcontrollers]
-  verbs: [get, list]
+  verbs: [list]
 - apiGroups: [apps]
   resources: [daemonsets, deployments, replicasets, statefulsets]
-  verbs: [get, list]
+  verbs: [list]
 - apiGroups: [batch]
   resources: [cronjobs, jobs]
-  verbs: [get, list]
+  verbs: [list]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list]
+  verbs: [list]
 {{- range .Values.contract.customResources }}
 - apiGroups: [{{ .group }}]
   resources: [{{ .resource }}]
-  verbs: [get, list]
+  verbs: [list]
 {{- end }}
 {{- with get (dict "openreports" (list "openreports.io" "reports") "policyreports" (list "wgpolicyk8s.io" "policyreports")) .Values.contract.audit.reports }}
 - apiGroups: [{{ index . 0 }}]
-  resources: [cluster{{ index . 1 }}, {{ index . 1 }}]
-  verbs: [get, list, create, update, patch, delete]
+  resources: [cluster{{ index . 1 }}]
+  verbs: [get, create, update]
+- apiGroups: [{{ index . 0 }}]
+  resources: [{{ index . 1 }}]
+  verbs: [get, list, create, update, delete]
 {{- end }}
 {{- end }}
 
