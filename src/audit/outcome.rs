@@ -58,6 +58,9 @@ pub struct Summary {
     pub drifted_nodes: usize,
     /// All pods that have not ended.
     pub pods: usize,
+    /// Whether there may be more pods: what is free of nodes is not known then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pods_unknown: bool,
     /// The pods on GPU nodes.
     pub pods_on_gpu_nodes: ByClass<usize>,
     /// The findings.
@@ -309,9 +312,10 @@ pub struct Pending {
 
 /// What a snapshot does not know.
 pub(super) fn gaps(snapshot: &Snapshot) -> Vec<String> {
-    let missing = Resource::ALL.into_iter().filter(|resource| !snapshot.knows_all(*resource));
-    let gaps = missing.map(|resource| format!("the {} of the cluster are not all known", resource.as_str()));
-    gaps.chain(snapshot.faults.iter().cloned()).collect()
+    // Of files it follows from what is there.
+    let missing = Resource::ALL.into_iter().filter(|resource| !snapshot.is_dump && !snapshot.knows_all(*resource));
+    let missing = missing.map(|resource| format!("the {} of the cluster are not all known", resource.as_str()));
+    snapshot.gaps.iter().cloned().chain(missing).chain(snapshot.faults.iter().cloned()).collect()
 }
 
 impl Audit {
@@ -329,6 +333,7 @@ impl Audit {
                 nodes: snapshot.nodes.len(),
                 gpu_nodes: view.gpu_nodes().count(),
                 pods: snapshot.pods.iter().filter(|pod| !pod.is_over()).count(),
+                pods_unknown: !snapshot.knows_all(Resource::Pods),
                 ..Summary::default()
             },
             pools: Vec::new(),

@@ -56,7 +56,9 @@ impl<'v, 's> Remedies<'v, 's> {
         let controller = self.view.top_controller(pod);
         let template = controller.and_then(|controller| self.template(controller));
         let passes = Passes::of(pod, entry, tolerations, &taints, template);
-        let kind = template.map(|template| template.kind);
+        // Of a Job it is known without its template what can be done.
+        let is_job = |controller: &&ObjectRef| Kind::of(controller.group(), &controller.kind) == Some(Kind::Job);
+        let kind = template.map(|template| template.kind).or_else(|| controller.filter(is_job).map(|_| Kind::Job));
         let delete = delete_command(pod);
         let rest = match controller {
             None if passes.is_empty() => {
@@ -69,7 +71,7 @@ impl<'v, 's> Remedies<'v, 's> {
             Some(controller) if passes.is_empty() => {
                 format!("{then} {delete}: {controller} makes another, which the taint keeps off")
             }
-            Some(controller) => passes.removal(pod, controller, kind, &delete),
+            Some(controller) => passes.removal(pod, controller, kind, self.view.hides_its_owner(controller), &delete),
         };
         first + &rest
     }
@@ -85,6 +87,16 @@ impl<'v, 's> Remedies<'v, 's> {
             }
         }
         taints
+    }
+
+    /// Whether the template of a controller's pods names a node; `None` where it is not known.
+    pub(super) fn names_node(&mut self, controller: &'s ObjectRef) -> Option<bool> {
+        self.template(controller).map(|template| template.names_node)
+    }
+
+    /// Whether the owner of a controller is not known, though it has one most likely.
+    pub(super) fn hides_its_owner(&self, controller: &ObjectRef) -> bool {
+        self.view.hides_its_owner(controller)
     }
 
     fn template(&mut self, controller: &'s ObjectRef) -> Option<&Template<'s>> {
@@ -161,7 +173,14 @@ impl Passes {
     }
 
     /// What to do where a controller makes the pods.
-    fn removal(&self, pod: &Pod, controller: &ObjectRef, kind: Option<Kind>, delete: &str) -> String {
+    fn removal(
+        &self,
+        pod: &Pod,
+        controller: &ObjectRef,
+        kind: Option<Kind>,
+        hides_its_owner: bool,
+        delete: &str,
+    ) -> String {
         if self.fields.is_empty() {
             return format!(
                 "Run {delete}: the template of {controller} does not have {}. If the next pod has it again, something adds \
@@ -185,6 +204,10 @@ impl Passes {
             Some(_) => {
                 format!("Remove {fields} from {controller}, then run {delete}: the next pod stays off GPU nodes")
             }
+            None if hides_its_owner => format!(
+                "Remove {fields} from the template of whoever owns {controller} (its Deployment, most likely), then run \
+                 {delete}: the next pod stays off GPU nodes"
+            ),
             None => format!(
                 "Remove {fields} from the template of {controller}, then run {delete}: the next pod stays off GPU nodes"
             ),

@@ -3,13 +3,16 @@
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
+use super::remedy::Remedies;
 use super::snapshot::Pod;
 use super::stale::Uses;
 use super::view::{Judged, View};
+use super::words::delete_command;
 use super::{Audit, Check, Finding, ObjectRef, Severity};
 use crate::policy::{self, Decision, Fault, Kind, Rule, visible};
 
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit, uses: &mut Uses, unknown: &mut Unknown) {
+    let mut remedies = Remedies::new(view);
     for pod in view.snapshot.pods.iter().filter(|pod| !pod.is_over()) {
         let Judged { asked, decision } = view.judge(pod);
         let (object, controller) = (pod.object(), view.top_controller(pod));
@@ -35,10 +38,12 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit, uses: &mut Uses, unknown
         }
         let doubt = LazyCell::new(|| doubt(view, pod));
         for finding in &decision.findings {
-            let action = format!("{}{}", advice(finding.rule, &finding.field, &object, controller), *doubt);
+            let action = format!("{}{}", advice(&mut remedies, finding, pod, controller), *doubt);
             audit.findings.push(about(of_rule(view, finding, &object, action)));
         }
-        audit.findings.extend(decision.faults.iter().map(|fault| about(of_fault(fault, &object))));
+        let of_fault =
+            |fault: &Fault| about(of_fault(fault, &object, format!("Correct {} of {object}.", visible(&fault.field))));
+        audit.findings.extend(decision.faults.iter().map(of_fault));
     }
 }
 
@@ -55,9 +60,8 @@ pub(super) fn of_rule(view: &View<'_>, finding: &policy::Finding, object: &Objec
 }
 
 /// A field that could not be read, whatever else the object says.
-pub(super) fn of_fault(fault: &Fault, object: &ObjectRef) -> Finding {
+pub(super) fn of_fault(fault: &Fault, object: &ObjectRef, action: String) -> Finding {
     let message = format!("{fault}; what depends on it is not judged");
-    let action = format!("Correct {} of {object}.", fault.field);
     Finding::new(Check::Unreadable, Severity::Medium, object.clone(), visible(&message), action)
         .at(&fault.field)
         .particularly(&fault.field)
@@ -71,26 +75,57 @@ pub(super) fn unreadable(object: &ObjectRef, error: &str) -> Finding {
 }
 
 /// What to do about a finding of a rule, and where: the message says what is wrong there.
-fn advice(rule: Rule, field: &str, object: &ObjectRef, controller: Option<&ObjectRef>) -> String {
+fn advice<'s>(
+    remedies: &mut Remedies<'_, 's>,
+    finding: &policy::Finding,
+    pod: &Pod,
+    controller: Option<&'s ObjectRef>,
+) -> String {
+    let (rule, field, object) = (finding.rule, visible(&finding.field), pod.object());
     if rule == Rule::PlacementMissing {
-        return anew(object, controller);
+        return anew(&object, controller);
     }
-    let kind = controller.and_then(|maker| Kind::of(maker.group(), &maker.kind));
-    let place = match (controller, kind) {
-        (None, _) => format!("{} of {object}", visible(field)),
-        (Some(maker), Some(kind)) => format!("{}{} of {maker}", kind.pod_path(), visible(field)),
-        (Some(maker), None) => format!("{} of the pods that {maker} makes", visible(field)),
+    let Some(maker) = controller else {
+        // Nothing can be taken out of a pod.
+        let change = change(rule, &format!("{field} of {object}"));
+        return format!("{change} A pod stays as it was created: delete it and create it anew.");
     };
-    let then = match kind {
-        // Nothing can be taken out of a pod, and of a Job nothing changes its pods.
-        None if controller.is_none() => " A pod stays as it was created: delete it and create it anew.",
-        Some(Kind::Job) => " The template of a Job never changes: delete the Job and create it anew.",
-        Some(Kind::ReplicaSet | Kind::ReplicationController) => {
-            " Then delete its pods: they are not replaced by themselves."
+    if rule == Rule::NodeNameBypass && remedies.names_node(maker) == Some(false) {
+        return format!(
+            "Run {}: the template of {maker} does not have {field}. If the next pod has it again, something adds it, such \
+             as an admission webhook.",
+            delete_command(pod)
+        );
+    }
+    let Some(kind) = Kind::of(maker.group(), &maker.kind) else {
+        return change(rule, &format!("{field} of the pods that {maker} makes"));
+    };
+    let place = format!("{}{field}", kind.pod_path());
+    match kind {
+        Kind::Job => change_anew(rule, maker, &place),
+        Kind::ReplicaSet if remedies.hides_its_owner(maker) => {
+            change(rule, &format!("{place} of whoever owns {maker} (its Deployment, most likely)"))
         }
-        _ => "",
+        Kind::ReplicaSet | Kind::ReplicationController => format!(
+            "{} Then delete its pods: they are not replaced by themselves.",
+            change(rule, &format!("{place} of {maker}"))
+        ),
+        _ => change(rule, &format!("{place} of {maker}")),
+    }
+}
+
+/// What to do about a finding of a rule in what never changes once it is created.
+pub(super) fn change_anew(rule: Rule, object: &ObjectRef, field: &str) -> String {
+    let how = match rule {
+        Rule::TolerationOutsideAllowlist | Rule::NodeNameBypass => format!("without {field}"),
+        Rule::GpuRequestOutsideAllowlist => format!("without {field}, or in a namespace that may use the pool"),
+        Rule::BroadToleration => format!("with {field} narrowed to the exact toleration, or without it"),
+        Rule::TolerationWithoutGpuRequest => format!("without {field}, or with a request for a GPU"),
+        Rule::NotUnderstood | Rule::PlacementConflict | Rule::PlacementMissing | Rule::LeverChange => {
+            format!("with {field} corrected")
+        }
     };
-    format!("{}{then}", change(rule, &place))
+    format!("Delete {object} and create it anew {how}: the template of a Job cannot change.")
 }
 
 /// What to do about a finding of a rule at a place.

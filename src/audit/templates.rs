@@ -5,8 +5,9 @@ use super::rules::{self, Unknown};
 use super::snapshot::Workload;
 use super::stale::{self, Uses};
 use super::view::{View, subject};
+use super::words::sentence;
 use super::{Audit, Check, Finding, ObjectRef, Severity};
-use crate::policy::{CustomResource, Decision, Kind, Lacking, Mode, Requester, Unreadable, visible};
+use crate::policy::{CustomResource, Decision, Kind, Lacking, Mode, Requester, Rule, Unreadable, visible};
 
 /// Judges pods and templates by the contract's rules, and the contract by what it leads to.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
@@ -18,7 +19,7 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
             Ok(judged) => {
                 uses.note(&judged.decision, object, false);
                 unknown.note(&object.namespace, &judged.decision);
-                judged.tell(view, audit, object);
+                judged.tell(view, audit, workload);
             }
             Err(error) => audit.findings.push(rules::unreadable(object, &error)),
         }
@@ -65,40 +66,95 @@ impl Judged {
         })
     }
 
-    fn tell(&self, view: &View<'_>, audit: &mut Audit, object: &ObjectRef) {
+    fn tell(&self, view: &View<'_>, audit: &mut Audit, workload: &Workload) {
         let Self { decision, lacking } = self;
+        let object = &workload.object;
+        let hands = Hands::of(view, workload);
         for finding in &decision.findings {
-            let place = format!("{} of {object}", visible(&finding.field));
-            let action = rules::change(finding.rule, &place);
+            let action = hands.change(finding.rule, &finding.field);
             audit.findings.push(rules::of_rule(view, finding, object, action));
         }
-        audit.findings.extend(decision.faults.iter().map(|fault| rules::of_fault(fault, object)));
-        audit.findings.extend(lacking.iter().map(|lacking| without_placement(view, decision.mode, lacking, object)));
+        for fault in &decision.faults {
+            let action = hands.change(Rule::NotUnderstood, &fault.field);
+            audit.findings.push(rules::of_fault(fault, object, action));
+        }
+        let lacking = lacking.iter().map(|lacking| without_placement(view, decision.mode, lacking, object, &hands));
+        audit.findings.extend(lacking);
     }
 }
 
-fn without_placement(view: &View<'_>, mode: Mode, lacking: &Lacking, object: &ObjectRef) -> Finding {
+/// In whose hands a template is.
+enum Hands<'a> {
+    /// Whoever writes the object.
+    Own(&'a ObjectRef),
+    /// It never changes once it is created.
+    Fixed(&'a ObjectRef),
+    /// An owner's of a kind that is not read, which would undo what is changed of the object.
+    Owners { owner: &'a ObjectRef, path: &'static str },
+}
+
+impl<'a> Hands<'a> {
+    fn of(view: &View<'a>, workload: &'a Workload) -> Self {
+        match view.snapshot.top_controller(workload.controller.as_ref()) {
+            Some(owner) => Self::Owners { owner, path: workload.kind.pod_path() },
+            None if workload.kind == Kind::Job => Self::Fixed(&workload.object),
+            None => Self::Own(&workload.object),
+        }
+    }
+
+    fn change(&self, rule: Rule, field: &str) -> String {
+        let field = visible(field);
+        match self {
+            Self::Own(object) => rules::change(rule, &format!("{field} of {object}")),
+            Self::Fixed(object) => rules::change_anew(rule, object, &field),
+            Self::Owners { owner, path } => {
+                let field = field.strip_prefix(path).unwrap_or(&field);
+                rules::change(rule, &format!("{field} of the pods that {owner} makes"))
+            }
+        }
+    }
+
+    /// Where something is added, and with which words.
+    fn add(&self, what: &[(String, &str)]) -> String {
+        let parts = |path: &str| -> Vec<String> {
+            what.iter()
+                .map(|(what, field)| format!("{what} to {}", field.strip_prefix(path).unwrap_or(field)))
+                .collect()
+        };
+        let text = |path: &str| visible(&listing(&parts(path))).into_owned();
+        match self {
+            Self::Own(_) => format!("add {}", text("")),
+            Self::Fixed(object) => format!("delete {object} and create it anew, and add {}", text("")),
+            Self::Owners { owner, path } => format!("add {} of the pods that {owner} makes", text(path)),
+        }
+    }
+}
+
+fn without_placement(view: &View<'_>, mode: Mode, lacking: &Lacking, object: &ObjectRef, hands: &Hands<'_>) -> Finding {
     let Lacking { pool, taints, labels, tolerations, node_selector } = lacking;
     let pool = &view.policy.pools()[*pool].name;
     let mut missing: Vec<_> = taints.iter().map(|taint| format!("the toleration of {taint}")).collect();
     missing.extend(labels.iter().map(|(key, value)| format!("the nodeSelector {key}={value}")));
-    let mut add: Vec<_> =
-        taints.iter().map(|taint| format!("{} to {tolerations}", taint.exact_toleration_text())).collect();
-    add.extend(labels.iter().map(|(key, value)| format!("{key}: {value} to {node_selector}")));
-    let (missing, add) = (listing(&missing), visible(&listing(&add)).into_owned());
+    let mut add: Vec<(String, &str)> =
+        taints.iter().map(|taint| (taint.exact_toleration_text(), tolerations.as_str())).collect();
+    add.extend(labels.iter().map(|(key, value)| (format!("{key}: {value}"), node_selector.as_str())));
+    let (missing, add) = (listing(&missing), hands.add(&add));
     let (severity, message, action) = if mode == Mode::Audit {
         (
             Severity::Low,
             format!(
                 "its pods request GPUs of pool {pool} and have not {missing}: in mode audit nobody gives it to them"
             ),
-            format!("Add {add}; or set the mode to warn or enforce, in which the webhook gives it to each pod."),
+            format!(
+                "{}; or set the mode to warn or enforce, in which the webhook gives it to each pod.",
+                sentence(&add)
+            ),
         )
     } else {
         (
             Severity::Info,
             format!("its pods request GPUs of pool {pool} and have {missing} from the webhook alone"),
-            format!("Nothing, while the webhook runs. So that its pods need no webhook, add {add}."),
+            format!("Nothing, while the webhook runs. So that its pods need no webhook, {add}."),
         )
     };
     let field = if taints.is_empty() { node_selector } else { tolerations };

@@ -159,6 +159,15 @@ impl<'s> View<'s> {
         self.snapshot.top_controller(pod.controller.as_ref())
     }
 
+    /// Whether nobody gave a ReplicaSet that pods name as their owner. A Deployment owns most of them, and would undo
+    /// what is changed of one.
+    pub(super) fn hides_its_owner(&self, controller: &ObjectRef) -> bool {
+        let is_given = || self.snapshot.workloads.binary_search_by(|workload| workload.object.cmp(controller)).is_ok();
+        Kind::of(controller.group(), &controller.kind) == Some(Kind::ReplicaSet)
+            && !self.snapshot.controllers.contains_key(controller)
+            && !is_given()
+    }
+
     /// What admission would say of the pod, were it created as it is, by whoever makes such pods.
     pub(super) fn judge(&self, pod: &Pod) -> Judged {
         let kept = self.glanced.lock().ok().and_then(|mut glanced| glanced.remove(&address(pod)));

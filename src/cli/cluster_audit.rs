@@ -10,7 +10,7 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use super::installation::{contract_place, installation, installed_contract};
-use super::{Failure, load_contract, run_to_end};
+use super::{Failure, complain, load_contract, run_to_end};
 use crate::audit::{Audit, ReportForm, Snapshot};
 use crate::cluster::audit::{Progress, snapshot};
 use crate::cluster::reports::{Published, publish};
@@ -150,7 +150,7 @@ pub(super) fn keep(form: ReportForm, audit: &Audit) -> Result<(), Failure> {
     };
     let Published { written, unchanged, deleted, faults } =
         run_to_end(&mut Builder::new_current_thread(), publishing)??;
-    eprintln!("gpufence: {written} reports written, {unchanged} as they were, {deleted} deleted");
+    complain(&format!("gpufence: {written} reports written, {unchanged} as they were, {deleted} deleted\n"));
     if faults.is_empty() { Ok(()) } else { Err(Failure::Other(anyhow!(faults.join("\n")))) }
 }
 
@@ -177,10 +177,10 @@ impl Display {
         if !self.is_terminal {
             // Of a log every line counts.
             if progress.is_late {
-                eprintln!("gpufence: still {}, the API server answers slowly", line(progress));
+                complain(&format!("gpufence: still {}, the API server answers slowly\n", line(progress)));
             }
         } else if now >= self.next {
-            eprint!("\r\x1b[K{}", line(progress));
+            complain(&format!("\r\x1b[K{}", line(progress)));
             self.next = now + REDRAW;
             self.is_drawn = true;
         }
@@ -190,7 +190,7 @@ impl Display {
 impl Drop for Display {
     fn drop(&mut self) {
         if self.is_drawn {
-            eprint!("\r\x1b[K");
+            complain("\r\x1b[K");
         }
     }
 }

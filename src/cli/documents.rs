@@ -88,8 +88,7 @@ fn take_one(name: &str, reader: impl Read, mut take: impl FnMut(&str, &mut dyn R
     let mut reader = BufReader::new(reader);
     let read = || format!("cannot read {name}");
     let start = reader.fill_buf().with_context(read)?;
-    let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
-    if matches!(first, Some(b'{' | b'[')) {
+    if is_json(start) {
         take(name, &mut reader);
         return Ok(());
     }
@@ -147,8 +146,18 @@ fn manifests_below(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Whether a text that begins so is meant as JSON: YAML, and what templates write of it, may begin with a brace too.
+fn is_json(start: &[u8]) -> bool {
+    let mut marks = start.iter().filter(|byte| !byte.is_ascii_whitespace());
+    match (marks.next(), marks.next()) {
+        (Some(b'{'), next) => matches!(next, Some(b'"' | b'}') | None),
+        (Some(b'['), next) => matches!(next, Some(b'{' | b'[' | b']' | b'"') | None),
+        _ => false,
+    }
+}
+
 fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    let documents: Vec<Value> = if text.trim_start().starts_with('{') {
+    let documents: Vec<Value> = if is_json(text.as_bytes()) && text.trim_start().starts_with('{') {
         serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?
     } else {
         // Without the budget for untrusted input: the dump of a whole cluster is larger.

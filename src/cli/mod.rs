@@ -115,7 +115,7 @@ pub fn run() -> ExitCode {
         Err(Failure::Other(error)) => (error, 1),
         Err(Failure::Input(error)) => (error, 2),
     };
-    eprintln!("gpufence: {failure:#}");
+    complain(&format!("gpufence: {failure:#}\n"));
     ExitCode::from(code)
 }
 
@@ -138,6 +138,11 @@ fn run_to_end<F: Future>(builder: &mut Builder, future: F) -> Result<F::Output, 
     // What still computes on a thread of its own, such as an audit that was given up, is waited for by nobody.
     runtime.shutdown_background();
     Ok(output)
+}
+
+/// Writes to the standard error. There is nobody to tell that this cannot be done.
+fn complain(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Writes to the standard output. That whoever read it has gone, such as `head`, changes nothing of what

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::dump::Evidence;
 use super::followers::Followers;
 use super::prune::{Kept, spec_json};
 use super::{Amounts, Budget, Event, Namespace, Node, ObjectRef, Phase, Pod, Qos, Resource, Snapshot, Taint, Workload};
@@ -26,17 +27,17 @@ const LISTS: usize = 3;
 /// Makes a snapshot from objects, given one after the other.
 #[derive(Debug)]
 pub struct Builder<'p> {
-    policy: &'p Policy,
+    pub(super) policy: &'p Policy,
     kept: Kept,
-    snapshot: Snapshot,
+    pub(super) snapshot: Snapshot,
+    pub(super) evidence: Evidence,
     texts: HashSet<Arc<str>>,
     followers: Followers,
     more_faults: usize,
-    saw_events: bool,
     /// Whether what is no Kubernetes object is passed over.
     is_lenient: bool,
     /// What the objects say together is written with them, and need not be guessed.
-    is_saved: bool,
+    pub(super) is_saved: bool,
 }
 
 impl<'p> Builder<'p> {
@@ -47,10 +48,10 @@ impl<'p> Builder<'p> {
             policy,
             kept: Kept::of(policy),
             snapshot: Snapshot::default(),
+            evidence: Evidence::default(),
             texts: HashSet::new(),
             followers: Followers::default(),
             more_faults: 0,
-            saw_events: false,
             is_lenient: false,
             is_saved: false,
         }
@@ -59,33 +60,6 @@ impl<'p> Builder<'p> {
     /// All objects of the kind are given.
     pub fn completes(&mut self, resource: Resource) {
         self.snapshot.complete.insert(resource);
-    }
-
-    /// Takes for complete what the dump of a cluster leaves no doubt about: the kinds of which there was an object that
-    /// has a status, and the namespaces where those are among them that every cluster has.
-    pub fn completes_as_dumped(&mut self) {
-        if self.is_saved {
-            return;
-        }
-        let snapshot = &mut self.snapshot;
-        if !snapshot.nodes.is_empty() {
-            snapshot.complete.insert(Resource::Nodes);
-        }
-        if snapshot.pods.iter().any(|pod| pod.is_stored) {
-            snapshot.complete.insert(Resource::Pods);
-        }
-        if ["default", "kube-system"].iter().all(|name| snapshot.namespaces.contains_key(*name)) {
-            snapshot.complete.insert(Resource::Namespaces);
-        }
-        if !snapshot.workloads.is_empty() {
-            snapshot.complete.insert(Resource::Workloads);
-        }
-        if !snapshot.budgets.is_empty() {
-            snapshot.complete.insert(Resource::PodDisruptionBudgets);
-        }
-        if self.saw_events {
-            snapshot.complete.insert(Resource::Events);
-        }
     }
 
     /// Notes something that could not be read.
@@ -124,6 +98,7 @@ impl<'p> Builder<'p> {
             return self.fault(format!("{source} is not a Kubernetes object: it has no apiVersion and kind"));
         }
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.evidence.gives(group, &kind);
         let taken = match (group, kind.as_str()) {
             ("", "Node") => self.node(json),
             ("", "Pod") => self.pod(json),
@@ -143,6 +118,9 @@ impl<'p> Builder<'p> {
                 let items: Vec<&RawValue> =
                     header.items.and_then(|items| serde_json::from_str(items.get()).ok()).unwrap_or_default();
                 let item = list.strip_suffix("List").unwrap_or_default();
+                if items.is_empty() && !item.is_empty() {
+                    self.evidence.gives_none(group, item);
+                }
                 for (index, json) in items.iter().enumerate() {
                     self.take_within(lists + 1, &format!("{source}#{}", index + 1), &api_version, item, json.get());
                 }
@@ -157,10 +135,12 @@ impl<'p> Builder<'p> {
 
     /// Takes all objects of a JSON text, however large: a list is read an object at a time.
     pub fn take_all(&mut self, source: &str, reader: impl std::io::Read) {
+        self.evidence.begins();
         let outcome = stream(reader, |index, api_version, kind, json| {
             self.take(&format!("{source}#{}", index + 1), api_version, kind, json);
         });
         if let Err(error) = outcome {
+            self.evidence.breaks_off();
             self.fault(format!("{source}: {error}"));
         }
     }
@@ -211,6 +191,7 @@ impl<'p> Builder<'p> {
         let capacity = self.amounts(&node.status.capacity)?;
         let allocatable = self.amounts(&node.status.allocatable)?;
         let name = self.share(&node.metadata.name);
+        self.keeps("v1", "Node", "", &node.metadata, json);
         self.snapshot.nodes.push(Node {
             name,
             labels,
@@ -267,6 +248,10 @@ impl<'p> Builder<'p> {
             metadata: self.kept.metadata(metadata).into(),
             spec: self.share(&spec_json(spec)),
         };
+        if is_stored {
+            self.evidence.manages(metadata);
+        }
+        self.keeps("v1", "Pod", &kept.namespace, metadata, json);
         self.snapshot.pods.push(kept);
         Ok(())
     }
@@ -275,6 +260,7 @@ impl<'p> Builder<'p> {
         let namespace: read::Namespace<'_> = parse(json)?;
         let labels = map_of(namespace.metadata.labels);
         let name = self.share(&namespace.metadata.name);
+        self.keeps("v1", "Namespace", "", &namespace.metadata, json);
         let terminating = &*namespace.status.phase == "Terminating";
         self.snapshot.namespaces.insert(name, Namespace { labels, terminating });
         Ok(())
@@ -292,12 +278,12 @@ impl<'p> Builder<'p> {
             selector,
             disruptions_allowed: budget.status.and_then(|status| status.disruptions_allowed),
         };
+        self.keeps("policy/v1", "PodDisruptionBudget", &kept.namespace, &budget.metadata, json);
         self.snapshot.budgets.push(kept);
         Ok(())
     }
 
     fn event(&mut self, json: &str) -> Result<(), String> {
-        self.saw_events = true;
         let event: read::Event<'_> = parse(json)?;
         let involved = if event.involved.kind.is_empty() { &event.regarding } else { &event.involved };
         if &*event.reason != "FailedScheduling" || &*involved.kind != "Pod" {
@@ -317,8 +303,10 @@ impl<'p> Builder<'p> {
     }
 
     fn saved(&mut self, json: &str) -> Result<(), String> {
-        let read::Saved { complete, faults } = parse(json)?;
+        let read::Saved { complete, faults, gaps, is_dump } = parse(json)?;
         self.is_saved = true;
+        self.snapshot.is_dump = is_dump;
+        self.snapshot.gaps.extend(gaps);
         let complete =
             Resource::ALL.into_iter().filter(|resource| complete.iter().any(|name| name == resource.as_str()));
         self.snapshot.complete.extend(complete);
@@ -348,6 +336,11 @@ impl<'p> Builder<'p> {
         let namespace = self.share(namespace_or_default(&metadata.namespace));
         let object = ObjectRef { namespace, ..self.object(api_version, name, metadata) };
         let controller = self.link(&object, metadata)?;
+        // A Job that has ended makes no pods any more.
+        if kind == Kind::Job && workload.is_finished() {
+            return Ok(());
+        }
+        self.evidence.keeps(&object, &metadata.uid, json);
         let spec: read::WorkloadSpec = parse_or_default(workload.spec);
         let custom = self.policy.custom_resource(group, name).filter(|_| kind == Kind::Custom);
         let json = self.kept.workload(api_version, (kind, name), custom, metadata, json);
@@ -356,7 +349,7 @@ impl<'p> Builder<'p> {
             kind,
             controller,
             replicas: spec.replicas,
-            desired: workload.status.and_then(|status| status.desired_number_scheduled),
+            desired: workload.status.as_ref().and_then(|status| status.desired_number_scheduled),
             json: json.into(),
         };
         self.snapshot.workloads.extend(self.followers.take(self.policy, workload));
@@ -369,6 +362,13 @@ impl<'p> Builder<'p> {
             kind: self.share(kind),
             namespace: self.share(&metadata.namespace),
             name: self.name(metadata).into(),
+        }
+    }
+
+    /// Remembers which object it is, for the next of its name. What only its maker's name stands for has none yet.
+    fn keeps(&mut self, version: &str, kind: &str, namespace: &str, metadata: &read::Metadata<'_>, json: &str) {
+        if !metadata.name.is_empty() {
+            self.evidence.keeps(&ObjectRef::new(version, kind, namespace, &metadata.name), &metadata.uid, json);
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod amounts;
 mod build;
+mod dump;
 mod followers;
 mod prune;
 mod read;
@@ -47,6 +48,10 @@ pub struct Snapshot {
     pub foreign: usize,
     /// What could not be read, each with the object or the file.
     pub faults: Vec<String>,
+    /// Whether it is from files: what they lack is among the gaps then, where anything shows that it is there.
+    pub is_dump: bool,
+    /// What files lack, and what is not concluded for that.
+    pub gaps: Vec<String>,
 }
 
 /// What an audit lists in a cluster: the API group, empty for the core group, and the resource. The custom resources of

@@ -154,7 +154,7 @@ object! {
     pub(super) struct Workload<'a> as "a workload" {
         pub(super) metadata: Metadata<'a> = "metadata",
         pub(super) spec: Option<&'a RawValue> = "spec",
-        pub(super) status: Option<WorkloadStatus> = "status",
+        pub(super) status: Option<WorkloadStatus<'a>> = "status",
     }
 }
 
@@ -230,11 +230,23 @@ pub(super) struct WorkloadSpec {
     pub(super) replicas: Option<i64>,
 }
 
-/// What is read of the status of a DaemonSet.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct WorkloadStatus {
-    pub(super) desired_number_scheduled: Option<i64>,
+object! {
+    /// What is read of the status of a DaemonSet, and of a Job.
+    pub(super) struct WorkloadStatus<'a> as "the status of a workload" {
+        pub(super) desired_number_scheduled: Option<i64> = "desiredNumberScheduled",
+        pub(super) completed: Text<'a> = "completionTime",
+        pub(super) conditions: List<Condition<'a>> = "conditions",
+    }
+}
+
+impl Workload<'_> {
+    /// Whether it is a Job that makes no pods any more.
+    pub(super) fn is_finished(&self) -> bool {
+        let is_end = |condition: &Condition<'_>| {
+            matches!(&*condition.kind, "Complete" | "Failed") && &*condition.status == "True"
+        };
+        self.status.as_ref().is_some_and(|status| !status.completed.is_empty() || status.conditions.iter().any(is_end))
+    }
 }
 
 /// What is read of the status of a PodDisruptionBudget.
@@ -250,6 +262,9 @@ pub(super) struct BudgetStatus {
 pub(super) struct Saved {
     pub(super) complete: Vec<String>,
     pub(super) faults: Vec<String>,
+    pub(super) gaps: Vec<String>,
+    #[serde(rename = "isDump")]
+    pub(super) is_dump: bool,
 }
 
 impl Selector<'_> {

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::{Amounts, Budget, Event, Namespace, Node, ObjectRef, Phase, Pod, Snapshot, Taint, Workload};
-use crate::policy::{LabelOperator, LabelRequirement, LabelSelector};
+use crate::policy::{Kind, LabelOperator, LabelRequirement, LabelSelector};
 
 /// The object of a saved snapshot that says what the others together are.
 pub(super) const API_VERSION: &str = "gpufence.io/v1";
@@ -34,9 +34,13 @@ impl Snapshot {
             passed_over: _,
             foreign: _,
             faults,
+            is_dump,
+            gaps,
         } = self;
         let complete: Vec<_> = complete.iter().map(|resource| resource.as_str()).collect();
-        let itself = json!({"apiVersion": API_VERSION, "kind": KIND, "complete": complete, "faults": faults});
+        let itself = json!({
+            "apiVersion": API_VERSION, "kind": KIND, "complete": complete, "faults": faults, "isDump": is_dump, "gaps": gaps,
+        });
         write!(out, "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{itself}")?;
         for node in nodes {
             write!(out, ",\n{}", of_node(node))?;
@@ -136,6 +140,10 @@ fn of_link(object: &ObjectRef, controller: &ObjectRef) -> Value {
             }],
         },
     });
+    // A Job that is none of the workloads has ended, or another makes it: it is no template either way.
+    if Kind::of(object.group(), &object.kind) == Some(Kind::Job) {
+        link["status"]["conditions"] = json!([{"type": "Complete", "status": "True"}]);
+    }
     if !object.namespace.is_empty() {
         link["metadata"]["namespace"] = json!(object.namespace);
     }

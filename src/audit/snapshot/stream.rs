@@ -15,7 +15,8 @@ const CHUNK: usize = 1 << 20;
 #[error("is not JSON of Kubernetes objects: {0}")]
 pub struct StreamError(#[from] serde_json::Error);
 
-/// Calls for each object of a JSON text, lists taken apart: with its place, and the apiVersion and kind that its list
+/// Calls for each object of a JSON text, lists taken apart, but for a typed list without items, which is called for
+/// itself: with its place, and the apiVersion and kind that its list
 /// gives it where it says none itself.
 ///
 /// # Errors
@@ -75,6 +76,7 @@ impl<'de, E: FnMut(usize, &str, &str, &str)> Visitor<'de> for Document<'_, E> {
         let mut is_list = false;
         // Items of a typed list that came before its kind.
         let mut waiting = Vec::new();
+        let before = *self.count;
         while let Some(key) = map.next_key::<String>()? {
             if key != "items" {
                 fields.push((key, map.next_value()?));
@@ -89,6 +91,10 @@ impl<'de, E: FnMut(usize, &str, &str, &str)> Visitor<'de> for Document<'_, E> {
             let (api_version, kind) = (text(&fields, "apiVersion"), item_kind(&fields));
             for item in &waiting {
                 self.call(&api_version, &kind, item.get());
+            }
+            if *self.count == before && !kind.is_empty() {
+                let empty = serde_json::json!({"apiVersion": api_version, "kind": format!("{kind}List"), "items": []});
+                self.call("", "", &empty.to_string());
             }
             return Ok(());
         }

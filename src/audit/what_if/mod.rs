@@ -22,7 +22,7 @@ pub use change::{Change, What, WhatIfError, Which};
 use super::ObjectRef;
 use super::fit::count;
 use super::outcome::gaps;
-use super::snapshot::Snapshot;
+use super::snapshot::{Resource, Snapshot};
 use super::view::View;
 use crate::policy::Policy;
 
@@ -249,10 +249,14 @@ pub fn what_if(policy: &Policy, snapshot: &Snapshot, change: &Change, now: i64) 
     let summary = totals(&nodes, &effects);
     let changed: Vec<_> = planned.changed().collect();
     let pilot = commands::pilot_node(&planned, &nodes);
+    let mut gaps = gaps(snapshot);
+    if snapshot.is_dump && !snapshot.knows_all(Resource::PodDisruptionBudgets) {
+        gaps.push("no PodDisruptionBudget is among the files: none is taken to be there".to_owned());
+    }
     Ok(WhatIf {
         change: change.what,
         pool: planned.pool.name.clone(),
-        verdict: verdict(&planned, &summary, &effects),
+        verdict: verdict(&planned, &summary, &effects, snapshot.knows_all(Resource::Pods)),
         summary,
         adds: planned.adds(),
         pilot_node: pilot.map(|node| node.before.name.to_string()),
@@ -265,7 +269,7 @@ pub fn what_if(policy: &Policy, snapshot: &Snapshot, change: &Change, now: i64) 
         daemon_sets: effects.daemon_sets,
         budgets: effects.budgets,
         newcomers: effects.newcomers,
-        gaps: gaps(snapshot),
+        gaps,
     })
 }
 
@@ -287,7 +291,7 @@ fn totals(nodes: &[NodeChange], effects: &effects::Effects) -> Totals {
 }
 
 /// What would come of it, worst first.
-fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Effects) -> String {
+fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Effects, knows_pods: bool) -> String {
     let adds = planned.adds().join(", ");
     if totals.nodes_changed == 0 {
         return format!("Nothing to do: {} asked about {} {adds} already.", count(totals.nodes_unchanged, "node"), {
@@ -296,7 +300,15 @@ fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Ef
     }
     let mut sentences = Vec::new();
     let lost = effects.pods.iter().filter(|pod| pod.fate != Fate::Stays && pod.then == Then::Nothing).count();
+    if !knows_pods {
+        sentences.push(
+            "The pods are not all known: who would be evicted, who could not come back and what has room elsewhere cannot \
+             be told."
+                .to_owned(),
+        );
+    }
     match (totals.evicted, lost) {
+        (0, _) if !knows_pods => {}
         (0, _) => sentences.push("No pod would be evicted.".to_owned()),
         (evicted, 0) => sentences.push(format!("{} would be evicted.", count(evicted, "pod"))),
         (evicted, lost) => {

@@ -102,6 +102,9 @@ fn write_summary(page: &mut String, audit: &Audit) {
          contract.</p>",
         counts.high, counts.medium, counts.low, counts.info, summary.gpu_nodes, summary.nodes, summary.drifted_nodes
     );
+    if summary.pods_unknown {
+        write_element(page, "p", super::words::PODS_UNKNOWN);
+    }
     page.push_str("<p>Scripts are off: this is the summary alone, without the map of nodes.</p>\n</header>\n<main>\n");
     if !gaps.is_empty() {
         page.push_str("<section>\n<h2>What the audit could not see</h2>\n<ul>\n");

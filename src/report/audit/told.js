@@ -24,7 +24,7 @@ function drawTop() {
   const [kind, words] = verdictOf(summary.findings);
   byId('verdict').classList.add(kind);
   byId('verdict').replaceChildren(
-    make('p', {}, words, audit.gaps.length > 0 && make('span', { class: 'blind' }, 'The audit did not see everything: ',
+    make('p', {}, words, summary.podsUnknown && make('span', { class: 'blind' }, 'The pods are not known: what is free is not known, nor who is on GPU nodes. '), audit.gaps.length > 0 && make('span', { class: 'blind' }, 'The audit did not see everything: ',
       make('button', { type: 'button', class: 'link', click: () => goTo('gaps') }, plural(audit.gaps.length, 'gap')), '.')),
     make('ul', { class: 'severities' }, SEVERITIES.map((severity) => make('li', {}, make('button', {
       type: 'button',

@@ -17,7 +17,7 @@ pub fn dump_command() -> String {
     });
     let others = ["nodes", "namespaces", "events", "poddisruptionbudgets.policy"].map(str::to_owned);
     let all: Vec<_> = others.into_iter().chain(kinds).collect();
-    format!("kubectl get {} -A -o json > cluster.json", all.join(","))
+    format!("kubectl get {} -A -o json --show-managed-fields > cluster.json", all.join(","))
 }
 
 /// How many findings there are of a severity.
@@ -52,6 +52,9 @@ pub fn verdict(audit: &Audit) -> (Option<Severity>, String) {
     (worst, said)
 }
 
+/// What is said beside the verdict where there may be more pods.
+pub(super) const PODS_UNKNOWN: &str = "The pods are not known: what is free is not known, nor who is on GPU nodes.";
+
 /// What tells most about how bad it is, in one line; empty where there is nothing to tell.
 #[must_use]
 pub fn facts(audit: &Audit) -> String {
@@ -63,7 +66,8 @@ pub fn facts(audit: &Audit) -> String {
         0 => {}
         pods => facts.push(format!("{} on GPU nodes", number(pods, "ordinary pod is", "ordinary pods are"))),
     }
-    if blocked > 0 {
+    // Of what is free the rest is unknown pods'.
+    if blocked > 0 && !summary.pods_unknown {
         facts.push(format!("{blocked} of {free} free GPUs cannot be used"));
     }
     if summary.drifted_nodes > 0 {
@@ -76,6 +80,10 @@ pub fn facts(audit: &Audit) -> String {
     let mut facts = facts.join(", ");
     if !facts.is_empty() {
         facts = format!("{}.", capitalised(&facts));
+    }
+    if summary.pods_unknown {
+        let separator = if facts.is_empty() { "" } else { " " };
+        facts = format!("{PODS_UNKNOWN}{separator}{facts}");
     }
     if !audit.gaps.is_empty() {
         let separator = if facts.is_empty() { "" } else { " " };

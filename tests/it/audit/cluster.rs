@@ -181,6 +181,7 @@ pub fn pod(name: &str) -> Pod {
             "namespace": namespace,
             "uid": format!("uid-{namespace}-{name}"),
             "creationTimestamp": "2026-11-01T00:00:00Z",
+            "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:containers": {}}}}],
         },
         "spec": {"containers": [{"name": "main", "image": "main", "resources": {}}]},
         "status": {"phase": "Running"},

@@ -11,6 +11,7 @@ pub mod cluster;
 mod cluster_reports;
 /// Which DaemonSets reach the GPU nodes.
 mod coverage;
+mod dumps;
 /// Whether a pod selects a node.
 mod fit;
 /// What is read of a live cluster, against an API server that does what it is told.

@@ -168,6 +168,7 @@ fn sample() -> Audit {
             gpu_nodes: 4,
             drifted_nodes: 2,
             pods: 900,
+            pods_unknown: false,
             pods_on_gpu_nodes: ByClass { gpu_workload: 6, daemon_set: 12, platform: 1, ordinary: 25 },
             findings: counted,
             hidden: Some(4),
@@ -605,7 +606,9 @@ fn described() -> BTreeSet<String> {
 
 #[test]
 fn the_schema_says_what_the_json_has_and_no_more() {
-    let seen = Schema::holds(&json(&Audit { what_if: Some(changed()), ..sample() }).unwrap());
+    let mut seen = Schema::holds(&json(&Audit { what_if: Some(changed()), ..sample() }).unwrap());
+    let summary = Summary { pods_unknown: true, ..Summary::default() };
+    seen.extend(Schema::holds(&json(&Audit { summary, ..clean() }).unwrap()));
     assert_eq!(described().difference(&seen).collect::<Vec<_>>(), Vec::<&String>::new());
     Schema::holds(&json(&clean()).unwrap());
     // It is no schema of anything: what is amiss is seen.
@@ -814,7 +817,10 @@ fn the_command_for_a_dump_names_all_that_is_read() {
         "replicationcontrollers",
         "podtemplates",
     ];
-    assert_eq!(dump_command(), format!("kubectl get {} -A -o json > cluster.json", kinds.join(",")));
+    assert_eq!(
+        dump_command(),
+        format!("kubectl get {} -A -o json --show-managed-fields > cluster.json", kinds.join(","))
+    );
 }
 
 /// The README has each check with its meaning, in the catalogue's order.

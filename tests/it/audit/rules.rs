@@ -348,12 +348,17 @@ fn the_action_is_what_the_maker_of_the_pod_can_do() {
                 .into(),
         ),
         ("StatefulSet/db", format!("Remove {spec} StatefulSet web/db.")),
-        ("ReplicaSet/r", format!("Remove {spec} ReplicaSet web/r. {then}")),
+        (
+            "ReplicaSet/r",
+            format!("Remove {spec} whoever owns ReplicaSet web/r (its Deployment, most likely)."),
+        ),
         ("ReplicationController/r", format!("Remove {spec} ReplicationController web/r. {then}")),
         ("CronJob/c", "Remove spec.jobTemplate.spec.template.spec.tolerations[0] of CronJob web/c.".into()),
         (
             "Job/j",
-            format!("Remove {spec} Job web/j. The template of a Job never changes: delete the Job and create it anew."),
+            "Delete Job web/j and create it anew without spec.template.spec.tolerations[0]: the template of a Job cannot \
+             change."
+                .into(),
         ),
         ("CloneSet/c", "Remove spec.tolerations[0] of the pods that CloneSet web/c makes.".into()),
     ] {
@@ -362,6 +367,37 @@ fn the_action_is_what_the_maker_of_the_pod_can_do() {
         let finding = only(&Cluster::new().object(pod).audit(), "toleration-outside-allowlist");
         assert_eq!(finding.action, action, "{owner}");
     }
+    // A ReplicaSet that is there has no owner.
+    let alone = Cluster::new()
+        .object(workload("ReplicaSet", "web/r", pod("web/x")))
+        .object(pod("web/p").tolerates(exact()).owned_by("ReplicaSet/r"));
+    assert_eq!(
+        only(&alone.audit(), "toleration-outside-allowlist").action,
+        format!("Remove {spec} ReplicaSet web/r. {then}")
+    );
+}
+
+/// A node's name that the template does not have cannot be removed from it.
+#[test]
+fn a_node_name_is_removed_from_where_it_is() {
+    let by_name = |pod: &mut Value| {
+        pod["metadata"]["managedFields"] = json!([{"fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+    };
+    let action = |template: super::cluster::Pod| {
+        let cluster = Cluster::new()
+            .object(gpu_node("gpu-1"))
+            .object(workload("StatefulSet", "web/db", template))
+            .object(pod("web/db-0").on("gpu-1").owned_by("StatefulSet/db").edit(by_name));
+        let audit = cluster.audit();
+        let finding = findings(&audit, "node-name-bypass").find(|finding| &*finding.object.kind == "Pod");
+        finding.unwrap().action.clone()
+    };
+    assert_eq!(
+        action(pod("web/x")),
+        "Run kubectl delete pod --namespace web db-0: the template of StatefulSet web/db does not have spec.nodeName. If \
+         the next pod has it again, something adds it, such as an admission webhook."
+    );
+    assert_eq!(action(pod("web/x").on("gpu-1")), "Remove spec.template.spec.nodeName of StatefulSet web/db.");
 }
 
 #[test]

@@ -70,7 +70,13 @@ fn the_template_of_every_kind_is_judged_running_or_not() {
         assert_eq!((finding.severity, finding.pool.as_deref()), (Severity::High, Some("nvidia")));
         let field = format!("{path}spec.tolerations[0]");
         assert_eq!(finding.field.as_ref(), Some(&field));
-        assert_eq!(finding.action, format!("Remove {field} of {kind} web/w."));
+        let expected = match kind {
+            "Job" => {
+                format!("Delete Job web/w and create it anew without {field}: the template of a Job cannot change.")
+            }
+            _ => format!("Remove {field} of {kind} web/w."),
+        };
+        assert_eq!(finding.action, expected);
     }
 }
 

@@ -556,7 +556,19 @@ fn what_is_not_known_is_said() {
     let change = Change { what: What::Taint, nodes: Which::OfPool, pool: None };
     let told = what_if(&policy, &builder.finish(), &change, NOW).unwrap();
     let text = what_if_text(&told);
-    assert!(text.contains("\nNot looked at: 4\n  the pods of the cluster are not all known\n"), "{text}");
+    assert!(text.contains(
+        "\nNot looked at: 2\n  no pod is among the files, though nodes are: nothing is concluded about who is on them and \
+         about what is free\n  no PodDisruptionBudget is among the files: none is taken to be there\n"
+    ), "{text}");
+    assert!(
+        told.verdict.starts_with(
+            "The pods are not all known: who would be evicted, who could not come back and what has room elsewhere cannot \
+             be told."
+        ),
+        "{}",
+        told.verdict
+    );
+    assert!(!told.verdict.contains("No pod would be evicted"), "{}", told.verdict);
     assert!(!what_if_text(&ask(&cluster, What::Taint, &[])).contains("Not looked at"));
 }
 
@@ -612,8 +624,10 @@ fn the_command_line_asks_the_same() {
     };
     let (code, out, err) = run(&["--what-if", "taint"]);
     assert_eq!((code, &*err), (0, ""));
-    // The dump holds no events.
-    let gap = "\nNot looked at: 1\n  the events of the cluster are not all known\n";
+    // The dump holds no DaemonSet, and its pods are there.
+    let gap = "\nNot looked at: 1\n  no DaemonSet is among the files, though pods are made by such: nothing is concluded \
+               about their templates, nor about who makes those pods in the end, nor about which DaemonSets reach GPU \
+               nodes\n";
     assert_eq!(out.replace(gap, ""), include_str!("what_if.txt"));
     let (code, out, _) = run(&["--what-if", "taint-noexecute", "--node", "gpu-2", "--output", "json"]);
     let json: Value = serde_json::from_str(&out).unwrap();
