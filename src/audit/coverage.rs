@@ -8,6 +8,7 @@ use super::finding::{Check, Finding, Severity};
 use super::outcome::{Audit, Coverage};
 use super::snapshot::{Node, Resource, Taint, Workload};
 use super::view::View;
+use super::words::command_in;
 use super::{nodes, view};
 use crate::policy::{self, ComparisonOperators, Effect, Kind, NodeTaint, Pool, Rule, Toleration, visible, yaml_word};
 
@@ -220,7 +221,10 @@ impl<'s> Ground<'_, 's> {
             steps.push(format!("add to spec.template.spec.tolerations{through}: [{}]", add.join(", ")));
         }
         if steps.is_empty() {
-            steps.push(format!("kubectl describe daemonset {name} --namespace {namespace}: its events say why"));
+            steps.push(format!(
+                "{}: its events say why",
+                command_in(&object.namespace, "kubectl describe daemonset", &[&*object.name], "")
+            ));
         }
         steps.join("; then ")
     }

@@ -3,15 +3,12 @@
 
 use super::nodes::is_transient;
 use super::snapshot::{Amounts, Node, Pod, Taint};
-use super::view::View;
-use crate::policy::{ComparisonOperators, Controller, Kind, PodSpec, Policy, Toleration};
+use super::words::{bytes_text, count_text, cpu_text};
+use crate::policy::{ComparisonOperators, Kind, PodSpec, Policy, Toleration};
 
 /// The keys of the taints that Kubernetes itself gives a cordoned node and one that is not ready.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 const NOT_READY_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-
-/// The priority from which a pod is one of the cluster's own: `SystemCriticalPriority` of upstream.
-const SYSTEM_PRIORITY: i64 = 2_000_000_000;
 
 /// What keeps a pod off a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -209,34 +206,15 @@ pub(super) fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration<'_>
     taints.iter().filter(|taint| taint.is_hard() && !is_tolerated(taint, tolerations))
 }
 
+/// Whether the taint is one that somebody gave the node, and not that of a cordon or of a node that is not ready.
+pub(super) fn is_of_spec(taint: &Taint) -> bool {
+    *taint.key != *CORDON_TAINT && !NOT_READY_TAINTS.contains(&&*taint.key)
+}
+
 /// Whether one of the tolerations tolerates the taint.
 pub(super) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let taint = taint.as_node_taint();
     tolerations.iter().any(|toleration| toleration.tolerates_on_node(&taint, ComparisonOperators::Known))
-}
-
-/// Whether the pod is one of a DaemonSet's.
-pub(super) fn is_of_daemon_set(pod: &Pod) -> bool {
-    let kind = Controller::DaemonSet.kind();
-    pod.controller.as_ref().is_some_and(|owner| owner.group() == kind.group() && &*owner.kind == kind.name())
-}
-
-/// Whether the pod requests a GPU of some pool.
-pub(super) fn requests_gpu(view: &View<'_>, pod: &Pod) -> bool {
-    let pools = view.policy.pools();
-    let is_gpu = |(resource, amount): &(_, i64)| {
-        let resource: &std::sync::Arc<str> = resource;
-        *amount > 0 && pools.iter().any(|pool| pool.resources.matches(resource))
-    };
-    pod.requests.extended.iter().any(is_gpu)
-        // What is no resource only admission can see.
-        || (pools.iter().any(|pool| !pool.markers.is_empty()) && !view.judge(pod).asked.is_empty())
-}
-
-/// Whether the pod requests no GPU and serves neither a node nor the cluster: it could as well be elsewhere.
-pub(super) fn is_ordinary(view: &View<'_>, pod: &Pod) -> bool {
-    let is_system = &*pod.namespace == "kube-system" || pod.priority >= SYSTEM_PRIORITY;
-    !(pod.is_mirror || is_system || is_of_daemon_set(pod) || requests_gpu(view, pod))
 }
 
 /// What the pod's spec says, as rules read it.
@@ -246,29 +224,14 @@ pub(super) fn with_spec<T>(pod: &Pod, tell: impl FnOnce(&PodSpec<'_>) -> T) -> O
     Some(tell(&object.pod.spec))
 }
 
-/// Thousandths of a core as Kubernetes writes them: `500m`, `8`.
-pub(super) fn cpu_text(milli: i64) -> String {
-    if milli % 1_000 == 0 { (milli / 1_000).to_string() } else { format!("{milli}m") }
-}
-
-/// Bytes as Kubernetes writes them, to a tenth of the largest unit: `512Mi`, `1.5Gi`.
-pub(super) fn bytes_text(bytes: i64) -> String {
-    const UNITS: [(&str, u32); 5] = [("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
-    let Some((unit, shift)) = UNITS.into_iter().find(|(_, shift)| bytes >= 1 << shift) else {
-        return bytes.to_string();
-    };
-    // Rounded down: what is free must not seem more than it is.
-    let tenths = (i128::from(bytes) * 10) >> shift;
-    if tenths % 10 == 0 { format!("{}{unit}", tenths / 10) } else { format!("{}.{}{unit}", tenths / 10, tenths % 10) }
-}
-
-/// The amount of what there may be too little of, as Kubernetes writes it; `None` for what is no amount.
+/// The amount of what there may be too little of, with what it is of, as in `4Gi memory`; `None` for what is no amount.
 pub(super) fn amount_text(obstacle: Obstacle, amounts: &Amounts) -> Option<String> {
+    let name = obstacle.as_str();
     match obstacle {
         Obstacle::Cpu => Some(cpu_text(amounts.cpu_milli)),
-        Obstacle::Memory => Some(bytes_text(amounts.memory_bytes)),
-        Obstacle::EphemeralStorage => Some(bytes_text(amounts.ephemeral_storage_bytes)),
-        Obstacle::Pods => Some(amounts.pods.to_string()),
+        Obstacle::Memory => Some(format!("{} {name}", bytes_text(amounts.memory_bytes))),
+        Obstacle::EphemeralStorage => Some(format!("{} {name}", bytes_text(amounts.ephemeral_storage_bytes))),
+        Obstacle::Pods => Some(count_text(amounts.pods, "pod slot")),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`snapshot`] | what a cluster holds, from objects in any order |
 //! | `view` | the snapshot beside the contract: pools of nodes, pods of nodes, what admission would say |
+//! | `class` | what a pod is to a GPU node |
 //! | `nodes` | labels, taints, GPUs and groups of nodes |
 //! | `occupants` | who is on a GPU node, how that came in, and what it takes |
 //! | `remedy` | what to do about a pod that does not belong on its node |
@@ -26,6 +27,7 @@
 mod accounts;
 mod adopt;
 mod baseline;
+mod class;
 mod coverage;
 mod finding;
 mod fit;

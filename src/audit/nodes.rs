@@ -14,6 +14,7 @@ use super::finding::{Check, Finding, Severity};
 use super::outcome::Audit;
 use super::snapshot::{Node, ObjectRef};
 use super::view::{Standing, View};
+use super::words::command;
 use crate::policy::{Pool, visible};
 
 pub(super) use taints::{differing, is_transient};
@@ -80,9 +81,14 @@ struct Subject<'v, 's> {
 }
 
 impl Subject<'_, '_> {
-    /// The node's name for messages and commands.
+    /// The node's name for messages.
     fn name(&self) -> std::borrow::Cow<'_, str> {
         visible(&self.node.name)
+    }
+
+    /// A command about the node.
+    fn command(&self, verb: &str) -> String {
+        command(verb, &[&*self.node.name], "")
     }
 
     /// Whether it has GPUs of its pool.
@@ -118,12 +124,12 @@ impl Subject<'_, '_> {
         let gpus = if gpus.is_empty() { "it".to_owned() } else { format!("its {gpus}") };
         if self.node.unschedulable {
             let message = format!("the node {name} is cordoned: {gpus} can be given to no new pod");
-            let action = format!("kubectl uncordon {name} when what it was cordoned for is done");
+            let action = format!("{} when what it was cordoned for is done", self.command("kubectl uncordon"));
             findings.push(self.finding(Check::NodeCordoned, Severity::Info, &message, &action));
         }
         if self.node.ready == Some(false) {
             let message = format!("the node {name} is not ready: {gpus} can be given to no new pod");
-            let action = format!("kubectl describe node {name}: its conditions and events say why");
+            let action = format!("{}: its conditions and events say why", self.command("kubectl describe node"));
             findings.push(self.finding(Check::NodeNotReady, Severity::Medium, &message, &action));
         }
     }

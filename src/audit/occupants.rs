@@ -3,19 +3,14 @@
 use std::cmp::Reverse;
 
 use super::accounts::Accounts;
+use super::class::class;
 use super::finding::{Check, Finding, Severity};
 use super::outcome::{Audit, Class, Entry, NodeAccount, Occupant};
 use super::remedy::Remedies;
 use super::snapshot::{Node, ObjectRef, Pod, Taint};
-use super::view::{Glance, Standing, View};
+use super::view::{Standing, View};
 use super::words::amounts_text;
 use crate::policy::{self, ComparisonOperators, Effect, Kind, Toleration, visible};
-
-/// The namespaces that every cluster has for itself.
-const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-
-/// The priority classes that every cluster has for itself.
-const SYSTEM_PRIORITIES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 
 /// Lists the GPU nodes with their pods, keeps the accounts, and finds ordinary pods and blocked GPUs.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
@@ -83,34 +78,6 @@ fn occupant<'s>(
         entry,
         action,
     }
-}
-
-/// What a pod is to a GPU node.
-fn class(view: &View<'_>, pod: &Pod) -> Class {
-    let Glance { asked, is_exempt } = view.glance(pod);
-    let requests_gpu = || {
-        let mut requests = pod.requests.extended.iter().filter(|(_, amount)| *amount > 0);
-        requests.any(|(name, _)| view.policy.pools().iter().any(|pool| pool.resources.matches(name)))
-    };
-    // The resources count on their own where the pod cannot be judged.
-    if !asked.is_empty() || requests_gpu() {
-        Class::GpuWorkload
-    } else if serves_a_node(pod) {
-        Class::DaemonSet
-    } else if is_exempt
-        || pod.is_mirror
-        || SYSTEM_NAMESPACES.contains(&&*pod.namespace)
-        || SYSTEM_PRIORITIES.contains(&&*pod.priority_class)
-    {
-        Class::Platform
-    } else {
-        Class::Ordinary
-    }
-}
-
-/// Whether a DaemonSet made the pod, whoever made that: an operator's agents are a DaemonSet's pods too.
-fn serves_a_node(pod: &Pod) -> bool {
-    pod.controller.as_ref().is_some_and(|owner| &*owner.kind == Kind::DaemonSet.name())
 }
 
 /// The taints of a node that keep pods off it: its pools', or where it has none of those, what others keep pods off

@@ -7,7 +7,7 @@ use super::ObjectRef;
 use super::outcome::Entry;
 use super::snapshot::{Node, Pod};
 use super::view::{Standing, View};
-use super::words::{delete_command, list_text, shell_word};
+use super::words::{self, delete_command, list_text};
 use crate::policy::{Kind, Taint, Toleration, visible};
 
 /// What is known of the templates of pods, each read once.
@@ -126,11 +126,9 @@ fn taint_command(node: &Node, taints: &[Taint]) -> Option<String> {
     // kubectl gives a key and an effect no other value unless it is told to.
     let is_taken =
         |taint: &Taint| node.taints.iter().any(|own| *own.key == *taint.key && &*own.effect == taint.effect.as_str());
-    let overwrite = if missing.iter().any(|taint| is_taken(taint)) { " --overwrite" } else { "" };
-    let words: Vec<_> = missing.iter().map(ToString::to_string).collect();
-    let words: Vec<_> = words.iter().map(|word| shell_word(word)).collect();
-    let command = || format!("kubectl taint node {} {}{overwrite}", shell_word(&node.name), words.join(" "));
-    (!missing.is_empty()).then(command)
+    let overwrite = missing.iter().any(|taint| is_taken(taint));
+    let changes: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    (!missing.is_empty()).then(|| words::taint_command(&node.name, &changes, overwrite))
 }
 
 impl Passes {

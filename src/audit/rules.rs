@@ -7,6 +7,7 @@ use super::remedy::Remedies;
 use super::snapshot::Pod;
 use super::stale::Uses;
 use super::view::{Judged, View};
+use super::words::command_in;
 use super::words::delete_command;
 use super::{Audit, Check, Finding, ObjectRef, Severity};
 use crate::policy::{self, Decision, Fault, Kind, Rule, visible};
@@ -149,9 +150,9 @@ fn anew(object: &ObjectRef, controller: Option<&ObjectRef>) -> String {
         Some(ObjectRef { kind, namespace, name, .. })
             if matches!(&**kind, "Deployment" | "StatefulSet" | "DaemonSet") =>
         {
-            format!("kubectl rollout restart {} {name} --namespace {namespace}", kind.to_lowercase())
+            command_in(namespace, &format!("kubectl rollout restart {}", kind.to_lowercase()), &[&**name], "")
         }
-        _ => format!("kubectl delete pod {} --namespace {}", object.name, object.namespace),
+        _ => command_in(&object.namespace, "kubectl delete pod", &[&*object.name], ""),
     };
     let by_whom = if controller.is_none() { ", and create it anew" } else { "" };
     format!("Let the mutating webhook see it: {}{by_whom}.", visible(&command))

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::View;
+use super::words::command;
 use super::{Audit, Check, Finding, ObjectRef, Resource, Severity};
 use crate::policy::{Allowlist, Decision, Exemption, Facts as _, Rule, is_glob, visible};
 
@@ -88,8 +89,9 @@ fn allowlist(view: &View<'_>, audit: &mut Audit, (index, pool): (usize, &str), a
             if !view.snapshot.namespaces.contains_key(&**name) {
                 let message = format!("pool {pool} allows namespace {name}, which does not exist");
                 let action = format!(
-                    "Remove {name} from namespaces.names of pool {pool}, or create it: kubectl create namespace {name}. \
-                     Until then whoever may create it may use the pool."
+                    "Remove {name} from namespaces.names of pool {pool}, or create it: {}. Until then whoever \
+                     may create it may use the pool.",
+                    command("kubectl create namespace", &[name], "")
                 );
                 tell(field, name, message, action);
             }

@@ -89,6 +89,12 @@ impl Audit {
         // Before anything is asked of a cluster.
         let baseline = self.baseline.as_deref().map(read_baseline).transpose()?;
         let change = self.what_if.change()?;
+        if change.is_some() && self.output == AuditOutput::Sarif {
+            return Err(Failure::Input(anyhow!(
+                "--output sarif has no --what-if: SARIF holds findings alone; text, json, markdown and html say what a \
+                 change would do"
+            )));
+        }
         let taken = if self.files.is_empty() { self.cluster.read(config)? } else { from_files(&self.files, config)? };
         self.cluster.save(&taken.snapshot)?;
         let now = self.at.unwrap_or_else(contract_file::now);

@@ -14,7 +14,16 @@ use crate::policy::{LabelOperator, LabelRequirement, LabelSelector, visible};
 #[command(next_help_heading = "What if")]
 pub(super) struct WhatIf {
     /// Say what nodes would come to if they had the contract's taint or label. Nothing is changed
-    #[arg(id = "what_if", long = "what-if", value_enum, value_name = "CHANGE")]
+    ///
+    /// It answers instead of the findings, and so goes with none of --fail-on, --baseline and --adopt; SARIF, which has
+    /// findings alone, does not say it.
+    #[arg(
+        id = "what_if",
+        long = "what-if",
+        value_enum,
+        value_name = "CHANGE",
+        conflicts_with_all = ["fail_on", "baseline", "adopt"]
+    )]
     thing: Option<Thing>,
 
     /// A node that would change; may be repeated [default: the pool's nodes]

@@ -4,6 +4,7 @@ use super::{Subject, label, name_in};
 use crate::audit::coverage;
 use crate::audit::finding::{Check, Finding, Severity};
 use crate::audit::snapshot::Resource;
+use crate::audit::words::{label_command, shell_word, taint_command};
 
 /// Labels by which node feature discovery and NVIDIA's own say that there is a GPU in the machine.
 const PRESENT: [&str; 4] = [
@@ -52,28 +53,32 @@ fn without(subject: &Subject<'_, '_>) -> Option<Finding> {
     });
     let (found, action) = if !gpus.is_empty() {
         let why = "the device plugin has gone, or takes them all for broken";
-        (format!("has {gpus}, none of them allocatable: {why}"), look_at(&name))
+        (format!("has {gpus}, none of them allocatable: {why}"), look_at(&node.name))
     } else if let Some((resource, of)) = other {
         (
             format!("offers none of its resources, but {resource}, which are those of the pool {}", of.name),
             format!(
-                "kubectl label node {name} {} --overwrite, or let its pool be the one that it is labelled for",
-                of.labels_text(" ")
+                "{}, or let its pool be the one that it is labelled for",
+                label_command(
+                    &node.name,
+                    &of.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>(),
+                    true
+                )
             ),
         )
     } else if let Some(resource) = reported {
         let why = "the device plugin was here and offers no GPU any more, or the driver sees none";
-        (format!("has 0 {resource}: {why}"), look_at(&name))
+        (format!("has 0 {resource}: {why}"), look_at(&node.name))
     } else if let Some(key) = present {
         let why = format!("there is a GPU in it (label {key}), so that its driver or the device plugin is missing");
-        (format!("offers no GPU: {why}, or has not started"), look_at(&name))
+        (format!("offers no GPU: {why}, or has not started"), look_at(&node.name))
     } else {
         (
             format!(
                 "offers no GPU ({}): the device plugin or the driver is missing, or has not started",
                 pool.resources
             ),
-            format!("{}; where it has no GPU: {}", look_at(&name), unmarking(subject)),
+            format!("{}; where it has no GPU: {}", look_at(&node.name), unmarking(subject)),
         )
     };
     let plugin = if other.is_none() || !gpus.is_empty() { plugin(subject) } else { String::new() };
@@ -82,25 +87,27 @@ fn without(subject: &Subject<'_, '_>) -> Option<Finding> {
 }
 
 fn look_at(name: &str) -> String {
+    let selector = format!("spec.nodeName={name}");
     format!(
-        "kubectl get pods --all-namespaces --field-selector spec.nodeName={name}: a pod of the device plugin should be there \
-         and run; its log says what it sees"
+        "kubectl get pods --all-namespaces --field-selector {}: a pod of the device plugin should be there and run; its log \
+         says what it sees",
+        shell_word(&selector)
     )
 }
 
 /// The command that makes it an ordinary node again.
 fn unmarking(subject: &Subject<'_, '_>) -> String {
-    let (node, pool, name) = (subject.node, subject.pool, subject.name());
+    let (node, pool) = (subject.node, subject.pool);
     let labels = pool.node_selector.iter().filter(|(key, value)| label(node, key) == Some(value));
     let labels: Vec<_> = labels.map(|(key, _)| format!("{key}-")).collect();
     let taints = pool.taints.iter().filter(|taint| node.fact.has_taint(taint));
     let taints: Vec<_> = taints.map(|taint| format!("{taint}-")).collect();
     let mut commands = Vec::new();
     if !labels.is_empty() {
-        commands.push(format!("kubectl label node {name} {}", labels.join(" ")));
+        commands.push(label_command(&node.name, &labels, false));
     }
     if !taints.is_empty() {
-        commands.push(format!("kubectl taint node {name} {}", taints.join(" ")));
+        commands.push(taint_command(&node.name, &taints, false));
     }
     commands.join(" && ")
 }
@@ -151,8 +158,8 @@ fn mixed(subject: &Subject<'_, '_>) -> Option<Finding> {
     let message =
         format!("the node {name} {found}: what is free of one kind is of no use to a pod that requests another");
     let action = format!(
-        "where it is not meant so, slice all GPUs of a node alike, such as with: kubectl label node {name} {MIG_CONFIG}=all-{profile} \
-         --overwrite, once no GPU pod is on it"
+        "where it is not meant so, slice all GPUs of a node alike, such as with: {}, once no GPU pod is on it",
+        label_command(&node.name, &[format!("{MIG_CONFIG}=all-{profile}")], true)
     );
     Some(subject.finding(Check::NodeMixedMig, Severity::Low, &message, &action).at(field))
 }

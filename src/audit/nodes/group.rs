@@ -7,6 +7,7 @@ use crate::audit::finding::{Check, Finding, Severity};
 use crate::audit::fit::few;
 use crate::audit::snapshot::Node;
 use crate::audit::view::{Standing, View};
+use crate::audit::words::command;
 use crate::policy::{Pool, PoolSet, visible};
 
 /// The labels by which nodes say from what they are made, and what that is called: what names one template first, then
@@ -110,9 +111,10 @@ impl Group<'_, '_> {
             let message =
                 format!("the node {name} is not as the others of the {}: it {}", self.name, differences.join("; it "));
             let action = format!(
-                "kubectl describe node {name}, and nvidia-smi on it: a GPU that is lost, another machine, or another \
-                 setting; replace the node by a new one of the {}",
-                self.name
+                "{}, and nvidia-smi on it: a GPU that is lost, another machine, or another setting; replace the node by a \
+                 new one of the {}",
+                command("kubectl describe node", &[&*node.name], ""),
+                visible(self.name)
             );
             // Whatever stands in the objects.
             let message = visible(&message);
@@ -186,7 +188,7 @@ impl Group<'_, '_> {
         let action = format!(
             "let the template of the {} say what the contract says (label {}, taint {}), and replace its nodes that lack it \
              by new ones: what is mended on a node alone is lost with it",
-            self.name,
+            visible(self.name),
             pool.labels_text(","),
             taints.join(", ")
         );

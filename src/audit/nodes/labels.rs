@@ -3,6 +3,7 @@
 use super::{Subject, differences, label, name_in};
 use crate::audit::finding::{Check, Finding, Severity};
 use crate::audit::snapshot::Node;
+use crate::audit::words::label_command;
 use crate::policy::visible;
 
 /// A node with GPUs has the labels by which GPU pods find it.
@@ -15,10 +16,7 @@ pub(super) fn judge(subject: &Subject<'_, '_>, findings: &mut Vec<Finding>) {
     let (name, gpus) = (subject.name(), subject.gpus());
     let missing = pool.node_selector.iter().filter(|(key, value)| label(node, key) != Some(value));
     let missing: Vec<_> = missing.map(|(key, value)| (key, value, like(node, key, value))).collect();
-    let wanted = |separator: &str| {
-        let labels: Vec<_> = missing.iter().map(|(key, value, _)| format!("{key}={value}")).collect();
-        labels.join(separator)
-    };
+    let wanted: Vec<_> = missing.iter().map(|(key, value, _)| format!("{key}={value}")).collect();
     // More than one pool may be meant where the node does not say which.
     let others: Vec<_> = subject.view.pools(subject.standing.pools).filter(|other| other.name != pool.name).collect();
     let choice = if others.is_empty() {
@@ -32,9 +30,9 @@ pub(super) fn judge(subject: &Subject<'_, '_>, findings: &mut Vec<Finding>) {
         let message = format!(
             "the node {name} of the pool {} has {gpus} and lacks the label {}: no GPU pod finds it",
             pool.name,
-            wanted(", ")
+            wanted.join(", ")
         );
-        let action = format!("kubectl label node {name} {}{choice}", wanted(" "));
+        let action = label_command(&node.name, &wanted, false) + &choice;
         let finding = subject.finding(Check::NodeWithoutLabel, Severity::High, &message, &action);
         return findings.push(finding.at("metadata.labels"));
     }
@@ -55,11 +53,11 @@ pub(super) fn judge(subject: &Subject<'_, '_>, findings: &mut Vec<Finding>) {
         differences.join(", ")
     );
     // A label under its own key is overwritten; one under another key stays until it is removed.
-    let overwritten = if unlike.iter().any(|(key, _, (own, _))| *own == key.as_str()) { " --overwrite" } else { "" };
+    let overwrites = unlike.iter().any(|(key, _, (own, _))| *own == key.as_str());
     let strange = unlike.iter().filter(|(key, _, (own, _))| *own != key.as_str());
-    let removed = strange.map(|(_, _, (own, _))| format!("{}-", visible(own)));
-    let changes: Vec<_> = std::iter::once(wanted(" ")).chain(removed).collect();
-    let action = format!("kubectl label node {name} {}{overwritten}{choice}", changes.join(" "));
+    let removed = strange.map(|(_, _, (own, _))| format!("{own}-"));
+    let changes: Vec<_> = wanted.into_iter().chain(removed).collect();
+    let action = label_command(&node.name, &changes, overwrites) + &choice;
     let field = unlike.first().map(|(_, _, (own, _))| format!("metadata.labels[\"{}\"]", visible(own)));
     let finding = subject.finding(Check::NodeLabelDiffers, Severity::High, &message, &action);
     findings.push(finding.at(field.unwrap_or_default()));

@@ -3,6 +3,7 @@
 use super::{Subject, differences, name_in};
 use crate::audit::finding::{Check, Finding, Severity};
 use crate::audit::snapshot::{Node, Taint};
+use crate::audit::words::taint_command;
 use crate::policy::{self, Effect, Pool, visible};
 
 /// Keys of taints that come and go by themselves, with a trailing slash for a prefix: what a node lives through, what
@@ -111,7 +112,8 @@ fn without(subject: &Subject<'_, '_>, missing: &[&policy::Taint]) -> Finding {
         pool.name,
         joined(missing, ", ")
     );
-    let action = format!("kubectl taint node {name} {}", joined(missing, " "));
+    let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let action = taint_command(&node.name, &missing, false);
     subject.finding(Check::NodeWithoutTaint, Severity::High, &message, &action).at("spec.taints")
 }
 
@@ -157,7 +159,7 @@ fn differs(subject: &Subject<'_, '_>, missing: &[&policy::Taint], differing: &[&
         said.push(format!("{} beside it, which GPU pods do not tolerate", left.join(", ")));
     }
     let message = format!("the node {name} of the pool {} has {}", pool.name, said.join("; and "));
-    let action = mending(&name, pool, missing, differing);
+    let action = mending(&node.name, pool, missing, differing);
     let place = node.taints.iter().position(|own| differing.contains(&own)).unwrap_or_default();
     subject.finding(Check::NodeTaintDiffers, Severity::High, &message, &action).at(format!("spec.taints[{place}]"))
 }
@@ -168,10 +170,9 @@ fn mending(name: &str, pool: &Pool, missing: &[&policy::Taint], differing: &[&Ta
     let is_replaced =
         |own: &&&Taint| missing.iter().any(|taint| *own.key == *taint.key && &*own.effect == taint.effect.as_str());
     let removed = differing.iter().filter(|own| !is_replaced(own));
-    let removed = removed.map(|own| format!("{}-", visible(&own.to_string())));
-    let changes: Vec<_> = std::iter::once(joined(missing, " ")).chain(removed).collect();
-    let overwrite = if differing.iter().any(|own| is_replaced(&own)) { " --overwrite" } else { "" };
-    let command = format!("kubectl taint node {name} {}{overwrite}", changes.join(" "));
+    let removed = removed.map(|own| format!("{own}-"));
+    let changes: Vec<_> = missing.iter().map(ToString::to_string).chain(removed).collect();
+    let command = taint_command(name, &changes, differing.iter().any(|own| is_replaced(&own)));
     let has_key = |own: &&&Taint| missing.iter().any(|taint| own.key.eq_ignore_ascii_case(&taint.key));
     let foreign: Vec<_> = differing.iter().filter(|own| !has_key(own)).collect();
     if foreign.is_empty() {
@@ -189,15 +190,13 @@ fn mending(name: &str, pool: &Pool, missing: &[&policy::Taint], differing: &[&Ta
 fn beyond(subject: &Subject<'_, '_>, extra: &[&Taint]) -> Finding {
     let Subject { node, pool, .. } = *subject;
     let name = subject.name();
-    let texts = |separator: &str, after: &str| {
-        let texts: Vec<_> = extra.iter().map(|own| format!("{}{after}", visible(&own.to_string()))).collect();
-        texts.join(separator)
-    };
+    let texts: Vec<_> = extra.iter().map(ToString::to_string).collect();
+    let removed: Vec<_> = texts.iter().map(|text| format!("{text}-")).collect();
     let evicts = extra.iter().any(|own| &*own.effect == Effect::NoExecute.as_str());
     let off = if evicts { "GPU pods are kept off and evicted" } else { "GPU pods are kept off" };
     let message = format!(
         "the node {name} carries the taint {}, which the tolerations of the pool {} do not pass: {off}",
-        texts(", ", ""),
+        visible(&texts.join(", ")),
         pool.name
     );
     // The API server's plugin ExtendedResourceToleration tolerates a resource's own key for pods that request it.
@@ -209,9 +208,8 @@ fn beyond(subject: &Subject<'_, '_>, extra: &[&Taint]) -> Finding {
     };
     let contract: Vec<_> = extra.iter().map(|own| as_contract(own)).collect();
     let action = format!(
-        "kubectl taint node {name} {}; or, where all nodes of the pool have it, add it to the taints of the pool {} in the \
-         contract: {}{plugin}",
-        texts(" ", "-"),
+        "{}; or, where all nodes of the pool have it, add it to the taints of the pool {} in the contract: {}{plugin}",
+        taint_command(&node.name, &removed, false),
         pool.name,
         contract.join(", ")
     );

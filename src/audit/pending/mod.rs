@@ -8,16 +8,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::fit::{self, Obstacle, Obstacles, Room};
-use super::snapshot::{Amounts, Node, Phase, Pod};
+use super::snapshot::{Amounts, Node, Phase, Pod, Taint};
 use super::view::{Judged, Standing, View};
-use super::{Audit, Check, Finding, ObjectRef, Pending, Resource, Severity};
+use super::words::shell_word;
+use super::{Audit, Check, Class, Finding, NodeAccount, ObjectRef, Occupant, Pending, Resource, Severity};
 use crate::policy::{PodSpec, PoolSet, visible};
 
 /// How long a scheduler has for a new pod before its silence is worth a word, in seconds.
 const PATIENCE: i64 = 60;
 
 /// The pod's own name in what is said of all that are explained alike. No name has it.
-const NAME: &str = "\0";
+const NAME: &str = "ITS-OWN-NAME";
 
 /// Explains each pod that waits for a node, and reports it.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
@@ -27,12 +28,18 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
         return;
     }
     let waits = |pod: &&Pod| pod.phase == Phase::Pending && pod.node.is_none() && pod.is_stored && !pod.deleting;
+    // Who takes what of which node is known already.
+    let accounts = std::mem::take(&mut audit.nodes);
     let mut places = None;
     let mut known: HashMap<Group<'_>, Option<Explained>> = HashMap::new();
     for pod in snapshot.pods.iter().filter(waits) {
         let Judged { decision, asked } = view.judge(pod);
+        // What a shell would take for more than a name is said of the pod alone.
+        let is_plain = shell_word(&pod.name) == *pod.name && !pod.name.starts_with('-');
+        let name = if is_plain { NAME } else { &pod.name };
         let controller = view.top_controller(pod);
         let group = Group {
+            name,
             namespace: &pod.namespace,
             spec: &pod.spec,
             requests: &pod.requests,
@@ -41,9 +48,9 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
             is_exempt: decision.is_ok_and(|decision| !decision.exempted.is_empty()),
             is_gated: pod.is_gated,
         };
-        let places = places.get_or_insert_with(|| Place::all(view));
+        let places = places.get_or_insert_with(|| Place::all(view, &accounts));
         let explained = known.entry(group).or_insert_with(|| {
-            fit::with_spec(pod, |spec| Waiting { view, pod, spec, asked, places }.explain()).flatten()
+            fit::with_spec(pod, |spec| Waiting { view, pod, name, spec, asked, places }.explain()).flatten()
         });
         let Some(explained) = explained else { continue };
         let said = snapshot.unscheduled.get(&(Arc::clone(&pod.namespace), Arc::clone(&pod.name)));
@@ -55,6 +62,8 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
         }
         report(audit, pod, controller, explained, scheduler.map(|said| visible(said).into_owned()));
     }
+    drop(known);
+    audit.nodes = accounts;
 }
 
 fn report(
@@ -65,7 +74,7 @@ fn report(
     scheduler: Option<String>,
 ) {
     let Explained { pool, causes, message, action } = explained;
-    let action = action.replace(NAME, &visible(&pod.name));
+    let action = action.replace(NAME, &pod.name);
     let said = match (&scheduler, causes.contains(&"unknown")) {
         (Some(said), true) => format!("; the scheduler says: {}", said.trim_end_matches('.')),
         (None, true) => "; no scheduler has said why it waits".to_owned(),
@@ -93,6 +102,7 @@ fn report(
 /// What pods have in common that are explained alike.
 #[derive(PartialEq, Eq, Hash)]
 struct Group<'s> {
+    name: &'s str,
     namespace: &'s str,
     spec: &'s str,
     requests: &'s Amounts,
@@ -116,25 +126,30 @@ struct Place<'s> {
     node: &'s Node,
     standing: Standing,
     room: Room,
-    /// What ordinary pods take of it.
-    ordinary: Amounts,
+    /// Who takes what of it.
+    account: Option<&'s NodeAccount>,
 }
 
 impl<'s> Place<'s> {
-    fn all(view: &View<'s>) -> Vec<Self> {
+    fn all(view: &View<'s>, accounts: &'s [NodeAccount]) -> Vec<Self> {
         let place = |(node, standing): (&'s Node, Standing)| {
-            let pods = view.pods_on(&node.name);
-            let mut ordinary = Amounts::default();
-            pods.iter().filter(|pod| fit::is_ordinary(view, pod)).for_each(|pod| ordinary += &pod.requests);
-            Self { node, standing, room: Room::of(node, pods), ordinary }
+            let account = accounts.binary_search_by(|account| (*account.name).cmp(&node.name)).ok();
+            let account = account.and_then(|place| accounts.get(place));
+            Self { node, standing, room: Room::of(node, view.pods_on(&node.name)), account }
         };
         view.gpu_nodes().map(place).collect()
+    }
+
+    /// The ordinary pods on it.
+    fn ordinary(&self) -> impl Iterator<Item = &'s Occupant> {
+        let occupants = self.account.map(|account| &*account.occupants).unwrap_or_default();
+        occupants.iter().filter(|occupant| occupant.class == Class::Ordinary)
     }
 
     /// Whether it would hold the pod if no ordinary pod were there.
     fn would_hold(&self, view: &View<'_>, requests: &Amounts) -> bool {
         let mut room = self.room.clone();
-        room.give_back(&self.ordinary);
+        self.ordinary().for_each(|occupant| room.give_back(&occupant.requests));
         room.lacks(view.policy, requests).is_empty()
     }
 }
@@ -160,6 +175,8 @@ enum Nearness {
 struct Waiting<'a, 's> {
     view: &'a View<'s>,
     pod: &'s Pod,
+    /// Its name in commands, or [`NAME`].
+    name: &'a str,
     spec: &'a PodSpec<'a>,
     asked: PoolSet,
     places: &'a [Place<'s>],
@@ -170,6 +187,19 @@ struct Tried<'a, 's> {
     place: &'a Place<'s>,
     obstacles: Obstacles,
     nearness: Nearness,
+    /// The taints that the pod does not tolerate, but for those by which a node takes no pods at all.
+    untolerated: Vec<&'s Taint>,
+    lacking: Obstacles,
+}
+
+impl Tried<'_, '_> {
+    /// How much there is to do until it takes the pod, the least first.
+    fn distance(&self) -> impl Ord + use<> {
+        let has = |obstacle: Obstacle| usize::from(self.obstacles.has(obstacle));
+        let is_barred_by = has(Obstacle::Label) + has(Obstacle::Taint);
+        let is_away = self.obstacles.has_any(&[Obstacle::Cordoned, Obstacle::NotReady]);
+        (self.nearness, is_barred_by, is_away, self.untolerated.len(), self.lacking.iter().count())
+    }
 }
 
 impl<'a, 's> Waiting<'a, 's> {
@@ -244,13 +274,19 @@ impl<'a, 's> Waiting<'a, 's> {
         } else {
             (lacking, Nearness::Room)
         };
-        Tried { place, obstacles, nearness }
+        let untolerated = match nearness {
+            Nearness::Barred => fit::untolerated(&place.node.taints, self.spec.tolerations())
+                .filter(|taint| fit::is_of_spec(taint))
+                .collect(),
+            _ => Vec::new(),
+        };
+        Tried { place, obstacles, nearness, untolerated, lacking }
     }
 
     /// What each of the places has against the pod, nearest first.
     fn tell(&self, places: &[&'a Place<'s>]) -> Explained {
         let mut tried: Vec<_> = places.iter().map(|place| self.attempt(place)).collect();
-        tried.sort_by_key(|tried| tried.nearness);
+        tried.sort_by_key(Tried::distance);
         let mut told = words::Told::default();
         for alike in tried.chunk_by(|a, b| a.nearness == b.nearness) {
             self.tell_alike(alike, &mut told);

@@ -3,8 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit::{self, Obstacle, count, few};
-use super::{Explained, NAME, Nearness, Place, Tried, Waiting};
-use crate::audit::snapshot::Taint;
+use super::{Explained, Nearness, Place, Tried, Waiting};
+use crate::audit::nodes::is_transient;
+use crate::audit::snapshot::{Amounts, Taint};
+use crate::audit::words::{
+    bytes_text, command, command_in, cpu_text, label_command, list_text, shell_word, taint_command,
+};
+use crate::audit::{ObjectRef, Occupant};
 use crate::policy::{Membership, Pool, visible};
 
 /// What keeps a pod, most telling first.
@@ -63,15 +68,17 @@ impl<'s> Waiting<'_, 's> {
         if asked.is_empty() { "a GPU".to_owned() } else { asked.join(" and ") }
     }
 
+    /// A command about the pod.
+    fn command(&self, verb: &str, flags: &str) -> String {
+        command_in(&self.pod.namespace, verb, &[self.name], flags)
+    }
+
     pub(super) fn gated(&self) -> Explained {
-        let (namespace, name) = (&self.pod.namespace, NAME);
+        let gates = self.command("kubectl get pod", "--output jsonpath='{.spec.schedulingGates}'");
         self.one(
             "gates",
             "scheduling gates hold it back: no scheduler looks at it until they are removed".to_owned(),
-            format!(
-                "Ask who set the gates to remove them: kubectl --namespace {namespace} get pod {name} \
-                 --output jsonpath='{{.spec.schedulingGates}}'"
-            ),
+            format!("Ask who set the gates to remove them: {gates}"),
         )
     }
 
@@ -79,7 +86,7 @@ impl<'s> Waiting<'_, 's> {
         let pool = self.of_pool();
         let nodes = match self.pool() {
             Some(pool) if !pool.node_selector.is_empty() => {
-                format!("kubectl get nodes --selector {}", pool.labels_text(","))
+                format!("kubectl get nodes --selector {}", shell_word(&pool.labels_text(",")))
             }
             _ => "kubectl describe nodes".to_owned(),
         };
@@ -129,118 +136,143 @@ impl<'s> Waiting<'_, 's> {
             );
         }
         let requests = &self.pod.requests;
-        let (cpu, memory) = (fit::cpu_text(requests.cpu_milli), fit::bytes_text(requests.memory_bytes));
+        let (cpu, memory) = (cpu_text(requests.cpu_milli), bytes_text(requests.memory_bytes));
         self.one(
             "toleration",
             format!("it requests no GPU and could only be on {them}: the fence keeps it off, as it should"),
-            format!("Add a node without GPUs that it may be on and that holds it ({cpu} CPU, {memory} memory)"),
+            format!("Add a node without GPUs that it may be on and that holds it ({cpu}, {memory} memory)"),
         )
     }
 
     /// What places have against the pod that are equally near.
-    pub(super) fn tell_alike(&self, tried: &[Tried<'_, '_>], told: &mut Told) {
+    pub(super) fn tell_alike(&self, tried: &[Tried<'_, 's>], told: &mut Told) {
         let Some(first) = tried.first() else { return };
         match first.nearness {
             Nearness::Fits => self.tell_fit(first, told),
             Nearness::Blocked | Nearness::Room => self.tell_lack(tried, first.nearness, told),
             Nearness::Gpus => self.tell_gpus(tried, told),
             Nearness::Away => tell_away(tried, told),
-            Nearness::Barred => {
-                self.tell_taints(tried, told);
-                self.tell_labels(tried, told);
-            }
+            Nearness::Barred => self.tell_barred(tried, told),
         }
     }
 
     fn tell_fit(&self, tried: &Tried<'_, '_>, told: &mut Told) {
-        let (namespace, name) = (&self.pod.namespace, NAME);
+        let see = self.command("kubectl describe pod", "");
         told.push(
             "unknown",
-            format!("node {} has room for it and its spec lets it there", tried.place.node.name),
-            format!("See what its scheduler says: kubectl --namespace {namespace} describe pod {name}"),
+            format!("node {} has room for it and its spec lets it there", visible(&tried.place.node.name)),
+            format!("See what its scheduler says: {see}"),
         );
     }
 
     /// GPUs are free, and something beside them is not.
-    fn tell_lack(&self, tried: &[Tried<'_, '_>], nearness: Nearness, told: &mut Told) {
+    fn tell_lack(&self, tried: &[Tried<'_, 's>], nearness: Nearness, told: &mut Told) {
         let gpus = |tried: &&Tried<'_, '_>| self.free_gpus(tried.place);
         // The first by name of those with the most GPUs.
         let Some(best) = tried.iter().rev().max_by_key(gpus) else { return };
-        let (node, free) = (&best.place.node.name, best.place.room.free());
+        let (name, free) = (&best.place.node.name, best.place.room.free());
+        let node = visible(name);
         let missing: Vec<_> = best.obstacles.iter().collect();
         let left = |obstacle: &Obstacle| {
             let (left, wanted) = (fit::amount_text(*obstacle, &free), fit::amount_text(*obstacle, &self.pod.requests));
-            match (left, wanted) {
-                (Some(left), Some(wanted)) => format!("{left} of {wanted} {}", obstacle.as_str()),
+            match (obstacle, left, wanted) {
+                (Obstacle::Pods, ..) => "no free pod slot".to_owned(),
+                // What differs by less than is said.
+                (_, Some(left), Some(wanted)) if left == wanted => {
+                    format!("less than the {wanted} that it asks for")
+                }
+                (_, Some(left), Some(wanted)) => {
+                    // What it is of is said once.
+                    let left = left.split(' ').next().unwrap_or_default();
+                    format!("only {left} of the {wanted} that it asks for")
+                }
                 _ => "too few devices".to_owned(),
             }
         };
-        let lefts = missing.iter().map(left).collect::<Vec<_>>().join(" and ");
-        let what = missing.iter().map(|obstacle| obstacle.as_str()).collect::<Vec<_>>().join(" and ");
+        let lefts = list_text(&missing.iter().map(left).collect::<Vec<_>>());
+        let what = list_text(&missing.iter().map(|obstacle| obstacle.as_str()).collect::<Vec<_>>());
         let gpus = match self.free_gpus(best.place) {
-            _ if self.asked.is_empty() => format!("node {node} lets it in"),
-            free => format!("node {node} has {free} GPUs free"),
+            _ if self.asked.is_empty() => "lets it in, but has".to_owned(),
+            1 => "has 1 GPU free, but".to_owned(),
+            free => format!("has {free} GPUs free, but"),
         };
         let others = match tried.len() {
             1 => String::new(),
-            more => format!(" (and {} like it)", count(more - 1, "node")),
+            more => format!(" (and {} like it)", count(more - 1, "more node")),
         };
+        let lacks = format!("node {node} {gpus} {lefts}{others}");
         if nearness == Nearness::Room {
-            return told.push(
-                "room",
-                format!("{gpus} and only {lefts} that it asks for{others}"),
-                format!("Let it ask for less {what}, or wait until others end: kubectl describe node {node}"),
-            );
+            let see = command("kubectl describe node", &[&**name], "");
+            return told.push("room", lacks, format!("Let it ask for less {what}, or wait until others end: {see}"));
         }
         let (worst, action) = self.worst(best.place, missing.first().copied().unwrap_or(Obstacle::Cpu));
-        told.push(
-            "blocked",
-            format!("{gpus}, but ordinary pods took the {what}: {lefts} that it asks for is left{others}; {worst}"),
-            action,
-        );
+        told.push("blocked", format!("{lacks}: {worst}"), action);
     }
 
     /// Who of the ordinary pods of a node takes most of what is missing, and how to get rid of it.
     fn worst(&self, place: &Place<'s>, missing: Obstacle) -> (String, String) {
-        let mut takers: BTreeMap<String, (i64, crate::audit::snapshot::Amounts, usize)> = BTreeMap::new();
-        let pods = self.view.pods_on(&place.node.name);
-        for pod in pods.iter().filter(|pod| fit::is_ordinary(self.view, pod)) {
-            let owner = self.view.top_controller(pod).cloned().unwrap_or_else(|| pod.object());
-            let taken = takers.entry(owner.to_string()).or_default();
-            taken.0 += match missing {
-                Obstacle::Cpu => pod.requests.cpu_milli,
-                Obstacle::Memory => pod.requests.memory_bytes,
-                Obstacle::EphemeralStorage => pod.requests.ephemeral_storage_bytes,
-                _ => pod.requests.pods,
-            };
-            taken.1 += &pod.requests;
-            taken.2 += 1;
+        let mut takers: BTreeMap<String, (i64, Vec<&Occupant>)> = BTreeMap::new();
+        let mut all = Amounts::default();
+        let amount = |amounts: &Amounts| match missing {
+            Obstacle::Cpu => amounts.cpu_milli,
+            Obstacle::Memory => amounts.memory_bytes,
+            Obstacle::EphemeralStorage => amounts.ephemeral_storage_bytes,
+            _ => amounts.pods,
+        };
+        for pod in place.ordinary() {
+            let own = || ObjectRef::new("v1", "Pod", &pod.namespace, &pod.name);
+            let owner = pod.controller.clone().unwrap_or_else(own);
+            let (taken, pods) = takers.entry(owner.to_string()).or_default();
+            *taken += amount(&pod.requests);
+            all += &pod.requests;
+            pods.push(pod);
         }
         // The first by name of those that take the most.
-        let Some((owner, (_, amounts, pods))) = takers.into_iter().rev().max_by_key(|(_, (most, ..))| *most) else {
+        let Some((owner, (_, pods))) = takers.into_iter().rev().max_by_key(|(_, (most, _))| *most) else {
             return Default::default();
         };
-        let node = &place.node.name;
-        let taken = match missing {
-            Obstacle::Pods => String::new(),
-            missing => fit::amount_text(missing, &amounts).map(|text| format!(", {text}")).unwrap_or_default(),
+        let mut own = Amounts::default();
+        for pod in &pods {
+            own += &pod.requests;
+        }
+        let text = |amounts: &Amounts| fit::amount_text(missing, amounts).unwrap_or_default();
+        let worst = format!(
+            "ordinary pods take {}, most of it {owner} ({}, {})",
+            text(&all),
+            count(pods.len(), "pod"),
+            text(&own)
+        );
+        (worst, self.freeing(place, &owner, &pods))
+    }
+
+    /// How to free a node of the pods that take the most of it.
+    fn freeing(&self, place: &Place<'s>, owner: &str, pods: &[&Occupant]) -> String {
+        let name = &place.node.name;
+        let names: Vec<_> = pods.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+        let start = format!("Free {} of {owner} ({})", visible(name), visible(&few(&names)));
+        // What leaves already has no action.
+        let Some(action) = pods.iter().map(|pod| &pod.action).find(|action| !action.is_empty()) else {
+            return format!("{start}: wait until they are gone");
         };
-        let worst = format!("most of it {owner} ({}{taken})", count(pods, "pod"));
-        let pools: Vec<_> = self.view.pools(place.standing.pools).collect();
-        let missing_taints =
-            pools.iter().flat_map(|pool| &pool.taints).filter(|taint| !place.node.fact.has_taint(taint));
-        let missing_taints: Vec<_> = missing_taints.map(ToString::to_string).collect();
-        let fence = match &*missing_taints {
-            [] => String::new(),
-            taints => format!("Give the node its taint (kubectl taint node {node} {}), then move", taints.join(" ")),
-        };
-        let start = if fence.is_empty() { "Move" } else { &fence };
-        (
-            worst,
+        let mut pools = self.view.pools(place.standing.pools);
+        let open = pools.find(|pool| pool.taints.iter().any(|taint| !place.node.fact.has_taint(taint)));
+        let see = open.map(|pool| {
+            let pool = if self.view.policy.pools().len() > 1 {
+                format!(" --pool {}", shell_word(&pool.name))
+            } else {
+                String::new()
+            };
+            // The shape with `=` takes a name that begins with a dash as well.
+            let node = if name.starts_with('-') { "--node=" } else { "--node " };
             format!(
-                "{start} the ordinary pods off {node}, {owner} first: gpufence audit --what-if taint --node {node}"
-            ),
-        )
+                ". See first what its taint would do to all that is there: gpufence audit --what-if taint {node}{}{pool}",
+                shell_word(name)
+            )
+        });
+        match see {
+            Some(see) => format!("{start}{see}; then: {action}"),
+            None => format!("{start}: {action}"),
+        }
     }
 
     fn free_gpus(&self, place: &Place<'_>) -> i64 {
@@ -267,63 +299,98 @@ impl<'s> Waiting<'_, 's> {
             best.map_or((0, ""), |best| (of(best.place), &*best.place.node.name))
         };
         let (largest, _) = most(&|place| place.node.allocatable.of(resource));
-        let nodes = count(tried.len(), "node");
+        let (nodes, have) = (count(tried.len(), "node"), if tried.len() == 1 { "has" } else { "have" });
         if largest < *wanted {
             let action = match largest {
                 0 => format!("Correct the resource, or add a node{pool} that offers {resource}"),
                 largest => format!("Ask for at most {largest} {resource} in one pod"),
             };
-            let has = if largest == 0 { "none".to_owned() } else { format!("at most {largest}") };
+            let most = if largest == 0 { "no".to_owned() } else { format!("at most {largest}") };
             return told.push(
                 "gpus",
-                format!("it asks for {wanted} {resource}, and each of {nodes}{pool} that it may be on has {has}"),
+                format!("{nodes}{pool} that it may be on {have} {most} {resource}, and it asks for {wanted}"),
                 action,
             );
         }
         let (free, name) = most(&|place| place.room.free().of(resource));
-        let (have, action) = match free {
-            0 => ("none is free".to_owned(), format!("Wait until {wanted} are free on one node, or add a node{pool}")),
+        let (most, action) = match free {
+            0 => (
+                format!("no {resource} free"),
+                format!("Wait until {wanted} are free on one node, or add a node{pool}"),
+            ),
             free => (
-                format!("the most that is free on one is {free} ({name})"),
+                format!("at most {free} {resource} free ({})", visible(name)),
                 format!("Wait until {wanted} are free on one node, ask for at most {free}, or add a node{pool}"),
             ),
         };
-        told.push(
-            "gpus",
-            format!("it asks for {wanted} {resource}, and of {nodes}{pool} that it may be on {have}"),
-            action,
-        );
+        told.push("gpus", format!("{nodes}{pool} that it may be on {have} {most}, and it asks for {wanted}"), action);
     }
 
-    fn tell_taints(&self, tried: &[Tried<'_, '_>], told: &mut Told) {
-        let barred: Vec<_> = tried.iter().filter(|tried| tried.obstacles.has(Obstacle::Taint)).collect();
-        let Some(first) = barred.first() else { return };
-        let tolerations = self.spec.tolerations();
-        let taints: BTreeSet<_> =
-            barred.iter().flat_map(|tried| fit::untolerated(&tried.place.node.taints, tolerations)).collect();
-        let known =
-            |taint: &Taint| self.view.policy.pools().iter().flat_map(|pool| &pool.taints).find(|known| taint.is(known));
-        let shown: Vec<_> = taints.iter().map(ToString::to_string).collect();
-        let (nodes, pool) = (count(barred.len(), "node"), self.of_pool());
-        let message = format!("it does not tolerate {} of {nodes}{pool}", visible(&few(&shown)));
-        let foreign = taints.iter().find(|taint| known(taint).is_none());
-        let action = if let Some(taint) = foreign {
-            format!(
-                "Remove the taint, which the contract does not name (kubectl taint node {} {}-), or let the contract \
-                 name it",
-                first.place.node.name,
-                visible(&taint.to_string())
-            )
-        } else {
-            self.toleration_action(taints.iter().filter_map(|taint| known(taint)).collect())
+    /// What the spec has against nodes, that of the nearest first; what to do is for the nearest alone.
+    fn tell_barred(&self, tried: &[Tried<'_, 's>], told: &mut Told) {
+        let Some(nearest) = tried.first() else { return };
+        let mut actions = Vec::new();
+        let mut sentences = Vec::new();
+        let barred = |obstacle: Obstacle| tried.iter().filter(move |tried| tried.obstacles.has(obstacle)).collect();
+        let taints: Vec<_> = barred(Obstacle::Taint);
+        if let Some(first) = taints.first() {
+            let is_nearest = nearest.obstacles.has(Obstacle::Taint);
+            sentences.push((!is_nearest, "toleration", self.taints_sentence(first, taints.len())));
+            actions.extend(is_nearest.then(|| self.taints_action(nearest)));
+        }
+        let labels: Vec<_> = barred(Obstacle::Label);
+        if let Some(first) = labels.first() {
+            let is_nearest = nearest.obstacles.has(Obstacle::Label);
+            let (sentence, action) = self.labels(first, labels.len());
+            sentences.push((!is_nearest, "label", sentence));
+            actions.extend(is_nearest.then_some(action));
+        }
+        sentences.sort_by_key(|(is_further, ..)| *is_further);
+        let mut action = actions.join("; and: ");
+        for (_, cause, sentence) in sentences {
+            told.push(cause, sentence, std::mem::take(&mut action));
+        }
+    }
+
+    fn taints_sentence(&self, nearest: &Tried<'_, '_>, number: usize) -> String {
+        let taints: Vec<_> = nearest.untolerated.iter().map(ToString::to_string).collect();
+        let (node, taints) = (visible(&nearest.place.node.name), list_text(&taints));
+        let (nodes, pool, taints) = (count(number, "node"), self.of_pool(), visible(&taints));
+        let (have, nearest) = if number == 1 { ("has", "") } else { ("have", "nearest is ") };
+        format!("{nodes}{pool} {have} a taint that it does not tolerate ({nearest}{node} with {taints})")
+    }
+
+    /// What to do about the taints of a node.
+    fn taints_action(&self, tried: &Tried<'_, '_>) -> String {
+        let known = |taint: &&&Taint| {
+            self.view.policy.pools().iter().flat_map(|pool| &pool.taints).any(|known| taint.is(known))
         };
-        told.push("toleration", message, action);
+        let (own, foreign): (Vec<_>, Vec<_>) = tried.untolerated.iter().partition(known);
+        let (passing, foreign): (Vec<_>, Vec<_>) =
+            foreign.into_iter().partition(|taint: &&Taint| is_transient(&taint.key));
+        let mut actions = Vec::new();
+        if !foreign.is_empty() {
+            let removed: Vec<_> = foreign.iter().map(|taint| format!("{taint}-")).collect();
+            let (them, it) = if foreign.len() == 1 { ("taint", "it") } else { ("taints", "them") };
+            actions.push(format!(
+                "Remove the {them}, which the contract does not name ({}), or let the contract name {it}",
+                taint_command(&tried.place.node.name, &removed, false)
+            ));
+        }
+        if !passing.is_empty() {
+            let texts: Vec<_> = passing.iter().map(ToString::to_string).collect();
+            actions.push(format!("Wait: {} goes by itself", visible(&list_text(&texts))));
+        }
+        if !own.is_empty() {
+            actions.push(self.toleration_action(&own));
+        }
+        actions.join("; and: ")
     }
 
-    fn toleration_action(&self, taints: Vec<&crate::policy::Taint>) -> String {
-        let (namespace, name) = (&self.pod.namespace, NAME);
+    fn toleration_action(&self, taints: &[&Taint]) -> String {
+        let namespace = visible(&self.pod.namespace);
         if let Some(pool) = self.pool()
-            && pool.namespaces.membership(namespace, self.view) == Membership::Outside
+            && pool.namespaces.membership(&self.pod.namespace, self.view) == Membership::Outside
         {
             let (pool, allowed) = (&pool.name, &pool.namespaces);
             return format!(
@@ -331,56 +398,53 @@ impl<'s> Waiting<'_, 's> {
             );
         }
         if self.pod.controller.is_some() && self.view.completed(self.pod).is_some() {
-            return format!(
-                "The webhook gives it the toleration when it is created anew: kubectl --namespace {namespace} delete \
-                 pod {name}"
-            );
+            let delete = self.command("kubectl delete pod", "");
+            return format!("The webhook gives it the toleration when it is created anew: {delete}");
         }
-        let lines: Vec<_> = taints.into_iter().map(|taint| format!("- {}", taint.exact_toleration_text())).collect();
+        let known = |taint: &&&Taint| -> Option<&crate::policy::Taint> {
+            self.view.policy.pools().iter().flat_map(|pool| &pool.taints).find(|known| taint.is(known))
+        };
+        let lines: Vec<_> = taints.iter().filter_map(|taint| known(&taint)).collect();
+        let lines: Vec<_> = lines.into_iter().map(|taint| format!("- {}", taint.exact_toleration_text())).collect();
         format!("Add to the tolerations in its template: {}", lines.join(" and "))
     }
 
-    fn tell_labels(&self, tried: &[Tried<'_, '_>], told: &mut Told) {
-        let barred: Vec<_> = tried.iter().filter(|tried| tried.obstacles.has(Obstacle::Label)).collect();
-        if barred.is_empty() {
-            return;
-        }
-        let (nodes, pool_words) = (count(barred.len(), "node"), self.of_pool());
+    /// What the pod selects that these nodes have not, and what to do about the nearest of them.
+    fn labels(&self, nearest: &Tried<'_, '_>, number: usize) -> (String, String) {
+        let (nodes, pool_words) = (count(number, "node"), self.of_pool());
+        let fact = &nearest.place.node.fact;
+        let node = visible(&nearest.place.node.name);
+        let words = if number == 1 { "" } else { "nearest is " };
         let selector = self.spec.node_selector.iter().flat_map(|selector| &selector.value.0);
-        let unmet = selector
-            .map(|(key, value)| (&**key, &**value))
-            .find(|(key, value)| barred.iter().any(|tried| tried.place.node.fact.label(key) != Some(*value)));
+        let unmet =
+            selector.map(|(key, value)| (&**key, &**value)).find(|(key, value)| fact.label(key) != Some(*value));
         let Some((key, wanted)) = unmet else {
-            return told.push(
-                "label",
-                format!("its required node affinity admits none of {nodes}{pool_words}"),
+            let are = if number == 1 { "is" } else { "are" };
+            return (
+                format!(
+                    "{nodes}{pool_words} {are} not among those that its required node affinity admits ({words}{node})"
+                ),
                 "Correct spec.affinity.nodeAffinity in its template".to_owned(),
             );
         };
-        let values: BTreeSet<_> = barred.iter().filter_map(|tried| tried.place.node.fact.label(key)).collect();
-        let values: Vec<_> = values.into_iter().map(|value| format!("{key}={value}")).collect();
-        let have = if values.is_empty() {
-            "which has no such label".to_owned()
-        } else {
-            format!("which has {}", visible(&few(&values)))
+        let has = match fact.label(key) {
+            Some(value) => format!("with {key}={value}"),
+            None => "without such a label".to_owned(),
         };
-        let have = if barred.len() == 1 { have } else { have.replace("which has", "which have") };
         let own = self.pool().and_then(|pool| pool.node_selector.get(key));
-        let lacking = barred.iter().find(|tried| tried.place.node.fact.label(key) != Some(wanted));
-        let action = match (own, lacking) {
-            (Some(own), Some(lacking)) if own == wanted => {
-                let overwrite = if lacking.place.node.fact.label(key).is_some() { " --overwrite" } else { "" };
-                format!("Label the nodes: kubectl label node {} {key}={own}{overwrite}", lacking.place.node.name)
+        let action = match own {
+            Some(own) if own == wanted => {
+                let label = [format!("{key}={own}")];
+                let is_taken = fact.label(key).is_some();
+                format!("Label the node: {}", label_command(&nearest.place.node.name, &label, is_taken))
             }
-            (Some(own), _) => format!("Correct the nodeSelector in its template: {key}: {own}"),
-            (None, _) => format!("Correct or remove {key} in the nodeSelector of its template"),
+            Some(own) => format!("Correct the nodeSelector in its template: {key}: {own}"),
+            None => format!("Correct or remove {} in the nodeSelector of its template", visible(key)),
         };
-        let wanted = visible(wanted);
-        told.push(
-            "label",
-            format!("it selects {key}={wanted}, which finds none of {nodes}{pool_words}, {have}"),
-            action,
-        );
+        let lack = if number == 1 { "lacks" } else { "lack" };
+        let selected = format!("{key}={wanted}");
+        let (selected, has) = (visible(&selected), visible(&has));
+        (format!("{nodes}{pool_words} {lack} {selected}, which it selects ({words}{node} {has})"), action)
     }
 }
 
@@ -393,8 +457,8 @@ fn tell_away(tried: &[Tried<'_, '_>], told: &mut Told) {
         let (are, names) = (if cordoned.len() == 1 { "node is" } else { "nodes are" }, few(&cordoned));
         told.push(
             "room",
-            format!("{} {are} cordoned ({names})", cordoned.len()),
-            format!("Let pods onto the node again: kubectl uncordon {first}"),
+            format!("{} {are} cordoned ({})", cordoned.len(), visible(&names)),
+            format!("Let pods onto the node again: {}", command("kubectl uncordon", &[first], "")),
         );
     }
     let passing = of(Obstacle::PassingTaint);
@@ -410,8 +474,8 @@ fn tell_away(tried: &[Tried<'_, '_>], told: &mut Told) {
         let (are, names) = (if not_ready.len() == 1 { "node is" } else { "nodes are" }, few(&not_ready));
         told.push(
             "room",
-            format!("{} {are} not ready ({names})", not_ready.len()),
-            format!("See why the node is not ready: kubectl describe node {first}"),
+            format!("{} {are} not ready ({})", not_ready.len(), visible(&names)),
+            format!("See why the node is not ready: {}", command("kubectl describe node", &[first], "")),
         );
     }
 }

@@ -158,7 +158,7 @@ impl ObjectRef {
 impl std::fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, namespace, name, .. } = self;
-        let name = policy::visible(name);
+        let (kind, namespace, name) = (policy::visible(kind), policy::visible(namespace), policy::visible(name));
         if namespace.is_empty() { write!(f, "{kind} {name}") } else { write!(f, "{kind} {namespace}/{name}") }
     }
 }

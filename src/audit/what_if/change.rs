@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{NodeBackup, NodeChange};
+use crate::audit::class::is_ordinary;
 use crate::audit::fit;
+use crate::audit::nodes::differing;
 use crate::audit::snapshot::{Node, Taint};
 use crate::audit::view::View;
 use crate::policy::{Effect, LabelSelector, Pool, visible};
@@ -117,6 +119,9 @@ pub(super) struct PlannedNode<'s> {
     pub(super) new_taints: Vec<Taint>,
     /// What they would replace: a node has one taint of a key and an effect.
     pub(super) old_taints: Vec<Taint>,
+    /// What was probably meant to be the pool's taint and stands under another effect or in other letters: it would stay
+    /// beside the new one, and no exact toleration passes it.
+    pub(super) removed_taints: Vec<Taint>,
     /// The labels that it would get, each with its old value.
     pub(super) labels: Vec<(&'s str, &'s str, Option<&'s str>)>,
 }
@@ -176,7 +181,12 @@ impl<'s> PlannedNode<'s> {
         let is_same_place = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
         let new_taints: Vec<_> = taints.iter().filter(|taint| !node.taints.contains(taint)).cloned().collect();
         let is_replaced = |old: &&Taint| new_taints.iter().any(|new| is_same_place(old, new));
-        let (old_taints, kept): (Vec<_>, Vec<_>) = node.taints.iter().partition(is_replaced);
+        let (old_taints, rest): (Vec<_>, Vec<_>) = node.taints.iter().partition(is_replaced);
+        // Where nothing is given, nothing is mended either.
+        let like = if new_taints.is_empty() { Vec::new() } else { differing(node, pool) };
+        let is_of_key = |own: &Taint| taints.iter().any(|taint| own.key.eq_ignore_ascii_case(&taint.key));
+        let is_removed = |own: &&Taint| like.contains(own) && is_of_key(own) && !taints.contains(own);
+        let (removed_taints, kept): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_removed);
         let labels = match what {
             What::Taint | What::TaintNoexecute => Vec::new(),
             What::Label => pool
@@ -190,6 +200,7 @@ impl<'s> PlannedNode<'s> {
             before: node,
             taints: kept.into_iter().chain(&new_taints).cloned().collect(),
             old_taints: old_taints.into_iter().cloned().collect(),
+            removed_taints: removed_taints.into_iter().cloned().collect(),
             new_taints,
             labels,
         }
@@ -226,8 +237,9 @@ impl<'s> PlannedNode<'s> {
                 .chain(labels().map(|(key, value, _)| format!("{key}={value}")))
                 .collect(),
             replaces: self.old_taints.iter().map(ToString::to_string).chain(old).collect(),
+            removes: self.removed_taints.iter().map(ToString::to_string).collect(),
             offers_gpus: view.standing(&node.name).offers.contains(pool),
-            ordinary_pods: pods.iter().filter(|pod| fit::is_ordinary(view, pod)).count(),
+            ordinary_pods: pods.iter().filter(|pod| is_ordinary(view, pod)).count(),
         }
     }
 

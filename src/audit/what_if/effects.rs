@@ -7,6 +7,7 @@ use super::change::{Planned, PlannedNode, What};
 use super::room::Targets;
 use super::{Affected, BudgetInTheWay, DaemonSetChange, DaemonSetFate, Fate, Newcomers, Then};
 use crate::audit::ObjectRef;
+use crate::audit::class;
 use crate::audit::coverage;
 use crate::audit::fit::{self, Obstacle};
 use crate::audit::snapshot::{Node, Phase, Pod, Taint};
@@ -49,11 +50,11 @@ impl Effects {
                     continue;
                 }
                 let Some(fate) = fit::with_spec(pod, |spec| fate(node, &after, pod, spec)).flatten() else { continue };
-                if fit::is_of_daemon_set(pod) {
+                if class::is_of_daemon_set(pod) {
                     drop_out(view, node, pod, fate, &mut daemon_sets);
                     continue;
                 }
-                let requests_gpu = fit::requests_gpu(view, pod);
+                let requests_gpu = class::requests_gpu(view, pod);
                 let then = if pod.controller.is_none() {
                     Then::Nothing
                 } else if pod.names_node {
@@ -223,8 +224,13 @@ fn label_daemon_sets(view: &View<'_>, planned: &Planned<'_>, daemon_sets: &mut D
             let before = fit::selects(node.before, spec);
             let after = spec.selects_node(&node.before.name, |key| node.label(key));
             let is_let_in = coverage::is_let_in(workload, spec, &node.taints);
+            let has_pod = || {
+                let pods = view.pods_on(&node.before.name).iter().filter(|pod| !pod.deleting);
+                pods.filter_map(|pod| pod.controller.as_ref()).any(|controller| *controller == workload.object)
+            };
             let fate = match (before, after) {
-                (true, false) => DaemonSetFate::Deleted,
+                // Who has no pod there loses none.
+                (true, false) if has_pod() => DaemonSetFate::Deleted,
                 (false, true) if is_let_in => DaemonSetFate::Started,
                 _ => continue,
             };
@@ -290,7 +296,7 @@ fn newcomers(view: &View<'_>, planned: &Planned<'_>) -> Newcomers {
         }
         if pod.node.is_none() && pod.phase == Phase::Pending {
             waiting.push(pod);
-        } else if !is_on_changed(planned, pod) && fit::is_ordinary(view, pod) {
+        } else if !is_on_changed(planned, pod) && class::is_ordinary(view, pod) {
             newcomers.ordinary.push(pod.object());
         }
     }

@@ -75,7 +75,7 @@ pub struct Totals {
     pub nodes_unchanged: usize,
     /// How many pods would be evicted, at once or after a while; DaemonSets' are counted apart.
     pub evicted: usize,
-    /// How many stay, and could not come back after a restart.
+    /// How many stay, and could not come back to their node after a restart: they must go elsewhere.
     pub cannot_return: usize,
     /// How many have no controller, so that nothing makes them anew.
     pub without_controller: usize,
@@ -99,6 +99,9 @@ pub struct NodeChange {
     pub adds: Vec<String>,
     /// What that would replace.
     pub replaces: Vec<String>,
+    /// What is like the pool's taint and is not it, such as one with another effect: it would stay beside the new one,
+    /// and the commands remove it.
+    pub removes: Vec<String>,
     /// Whether it offers a GPU of the pool.
     pub offers_gpus: bool,
     /// How many ordinary pods are on it.
@@ -256,7 +259,7 @@ pub fn what_if(policy: &Policy, snapshot: &Snapshot, change: &Change, now: i64) 
     Ok(WhatIf {
         change: change.what,
         pool: planned.pool.name.clone(),
-        verdict: verdict(&planned, &summary, &effects, snapshot.knows_all(Resource::Pods)),
+        verdict: verdict(&view, &planned, &nodes, &summary, &effects),
         summary,
         adds: planned.adds(),
         pilot_node: pilot.map(|node| node.before.name.to_string()),
@@ -291,7 +294,13 @@ fn totals(nodes: &[NodeChange], effects: &effects::Effects) -> Totals {
 }
 
 /// What would come of it, worst first.
-fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Effects, knows_pods: bool) -> String {
+fn verdict(
+    view: &View<'_>,
+    planned: &change::Planned<'_>,
+    nodes: &[NodeChange],
+    totals: &Totals,
+    effects: &effects::Effects,
+) -> String {
     let adds = planned.adds().join(", ");
     if totals.nodes_changed == 0 {
         return format!("Nothing to do: {} asked about {} {adds} already.", count(totals.nodes_unchanged, "node"), {
@@ -299,8 +308,9 @@ fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Ef
         });
     }
     let mut sentences = Vec::new();
-    let lost = effects.pods.iter().filter(|pod| pod.fate != Fate::Stays && pod.then == Then::Nothing).count();
-    if !knows_pods {
+    let pods = |holds: &dyn Fn(&Affected) -> bool| effects.pods.iter().filter(|pod| holds(pod)).count();
+    let lost = pods(&|pod| pod.fate != Fate::Stays && pod.then == Then::Nothing);
+    if !view.snapshot.knows_all(Resource::Pods) {
         sentences.push(
             "The pods are not all known: who would be evicted, who could not come back and what has room elsewhere cannot \
              be told."
@@ -308,24 +318,29 @@ fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Ef
         );
     }
     match (totals.evicted, lost) {
-        (0, _) if !knows_pods => {}
+        // Of pods that nobody named nothing can be told.
+        (0, _) if !view.snapshot.knows_all(Resource::Pods) => {}
         (0, _) => sentences.push("No pod would be evicted.".to_owned()),
         (evicted, 0) => sentences.push(format!("{} would be evicted.", count(evicted, "pod"))),
         (evicted, lost) => {
             sentences.push(format!("{} would be evicted, {lost} of them for good.", count(evicted, "pod")));
         }
     }
-    let gpu = effects.pods.iter().filter(|pod| pod.requests_gpu && matches!(pod.then, Then::Nowhere { .. })).count();
+    let gpu = pods(&|pod| pod.requests_gpu && matches!(pod.then, Then::Nowhere { .. }));
     if gpu > 0 {
         sentences.push(format!("{} would find no node any more.", count(gpu, "GPU pod")));
     }
     if totals.cannot_return > 0 {
-        sentences.push(format!(
-            "{} would stay and could not come back after a restart.",
-            count(totals.cannot_return, "pod")
-        ));
+        let with_room = pods(&|pod| pod.fate == Fate::Stays && matches!(pod.then, Then::Elsewhere { .. }));
+        let room = match (with_room, totals.cannot_return - with_room) {
+            (_, 0) => "there is room".to_owned(),
+            (0, _) => "there is no room".to_owned(),
+            (with_room, without) => format!("there is room for {with_room}, and none for {without}"),
+        };
+        let stay = count(totals.cannot_return, "pod");
+        sentences.push(format!("{stay} would stay, and must go elsewhere after a restart: {room}."));
     }
-    match totals.without_room - gpu {
+    match pods(&|pod| pod.fate != Fate::Stays && !pod.requests_gpu && matches!(pod.then, Then::Nowhere { .. })) {
         0 => {}
         without => sentences.push(format!("{} would find no room elsewhere.", without_gpu(without))),
     }
@@ -335,6 +350,17 @@ fn verdict(planned: &change::Planned<'_>, totals: &Totals, effects: &effects::Ef
     if !effects.newcomers.pending.is_empty() {
         let pods = count(effects.newcomers.pending.len(), "pending pod");
         sentences.push(format!("{pods} would find a node."));
+    }
+    match nodes.iter().filter(|node| !node.removes.is_empty()).count() {
+        0 => {}
+        number => {
+            let (have, it) = if number == 1 { ("has", "it") } else { ("have", "them") };
+            sentences.push(format!(
+                "{} {have} a taint that is almost the contract's: it would stay beside the new one, and the exact toleration \
+                 does not pass it, so that the commands remove {it}.",
+                count(number, "node")
+            ));
+        }
     }
     sentences.join(" ")
 }

@@ -54,11 +54,18 @@ fn write_nodes(text: &mut String, what_if: &WhatIf) {
             [] => String::new(),
             old => format!(" instead of {}", old.join(", ")),
         };
+        let removes = node.removes.iter().fold(String::new(), |removes, taint| removes + ", - " + taint);
         let note = if node.offers_gpus { "" } else { ", offers no GPU of the pool" };
         let pods = count(node.ordinary_pods, "ordinary pod");
-        format!("{}: {}{replaces} ({pods}{note})", node.name, adds.join(", "))
+        format!("{}: {}{replaces}{removes} ({pods}{note})", node.name, adds.join(", "))
     };
     write_lines(text, changed.map(line).collect());
+    if what_if.nodes.iter().any(|node| !node.removes.is_empty()) {
+        text.push_str(
+            "  What is almost the contract's taint would stay beside it, and the exact toleration does not pass it: it is \
+             removed.\n",
+        );
+    }
 }
 
 fn write_pods(text: &mut String, what_if: &WhatIf) {
@@ -80,8 +87,13 @@ fn write_pods(text: &mut String, what_if: &WhatIf) {
     section("Evicted after a while", &|pod| pod.fate == Fate::EvictedLater && !is_bare(pod), text);
     let stays = |pod: &Affected| pod.fate == Fate::Stays;
     section(
-        "Stay, and could not come back after a restart",
-        &|pod| stays(pod) && !is_bare(pod) && pod.then != Then::Completed,
+        "Stay, and find no node after a restart",
+        &|pod| stays(pod) && matches!(pod.then, Then::Nowhere { .. }),
+        text,
+    );
+    section(
+        "Stay, and must go elsewhere after a restart, where there is room",
+        &|pod| stays(pod) && matches!(pod.then, Then::Elsewhere { .. }),
         text,
     );
     section("Stay, and nothing makes them anew once they go", &|pod| stays(pod) && is_bare(pod), text);
@@ -121,10 +133,10 @@ fn by_controller(pods: &[&Affected]) -> Vec<String> {
             None => String::new(),
         };
         let then = match &pod.then {
+            // Of those that stay the title says it.
+            Then::Elsewhere { .. } | Then::Completed if pod.fate == Fate::Stays => String::new(),
             Then::Elsewhere { .. } => "room elsewhere".to_owned(),
             Then::Nowhere { why } => format!("no room: {why}"),
-            // Of those that stay the title says it.
-            Then::Completed if pod.fate == Fate::Stays => String::new(),
             Then::Completed => "comes back with the webhook's toleration".to_owned(),
             Then::Nothing => String::new(),
         };

@@ -10,6 +10,7 @@ pub mod cluster;
 /// An audit as objects of the cluster.
 mod cluster_reports;
 /// Which DaemonSets reach the GPU nodes.
+mod commands;
 mod coverage;
 mod dumps;
 /// Whether a pod selects a node.

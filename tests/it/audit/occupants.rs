@@ -453,6 +453,6 @@ fn a_name_that_no_api_server_takes_does_no_harm() {
     let odd = pod("web/x").on("gpu-1").edit(|pod| pod["metadata"]["name"] = "x; reboot '\u{1b}[2J".into());
     let audit = Cluster::new().object(gpu_node("gpu-1")).object(odd).audit();
     let (message, action) = told(&audit);
-    assert!(action.ends_with(r"kubectl delete pod --namespace web 'x; reboot '\''�[2J'"), "{action}");
+    assert!(action.ends_with(r"kubectl delete pod --namespace web $'x; reboot \'\U0000001b[2J'"), "{action}");
     assert!(!message.contains('\u{1b}') && !action.contains('\u{1b}'));
 }

@@ -224,6 +224,7 @@ fn changed() -> WhatIf {
             name: "gpu-2".into(),
             adds: vec!["dedicated=gpu:NoExecute".into()],
             replaces: vec!["dedicated=gpu:NoSchedule".into()],
+            removes: Vec::new(),
             offers_gpus: true,
             ordinary_pods: 2,
         }],

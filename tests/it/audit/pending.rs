@@ -37,7 +37,7 @@ fn check(told: &(Vec<&'static str>, String, String), causes: &[&str], message: &
 #[test]
 fn a_missing_toleration_is_named_with_the_line_to_add() {
     let pod = || pod("ml/train").gpus(1).selects("accelerator", "nvidia").unschedulable("untolerated taint");
-    let message = "it does not tolerate dedicated=gpu:NoSchedule of 1 node of pool nvidia.";
+    let message = "1 node of pool nvidia has a taint that it does not tolerate (gpu-1 with dedicated=gpu:NoSchedule).";
     check(
         &only([gpu_node("gpu-1")], pod()),
         &["toleration"],
@@ -49,7 +49,7 @@ fn a_missing_toleration_is_named_with_the_line_to_add() {
         &only([gpu_node("gpu-1")], pod().owned_by("ReplicaSet/train")),
         &["toleration"],
         message,
-        "The webhook gives it the toleration when it is created anew: kubectl --namespace ml delete pod train",
+        "The webhook gives it the toleration when it is created anew: kubectl delete pod --namespace ml train",
     );
     let audit = Cluster::new()
         .contract(&CONTRACT.replace("mode: enforce", "mode: audit"))
@@ -72,7 +72,7 @@ fn a_taint_that_the_contract_does_not_name_is_to_be_removed() {
     check(
         &only([tainted], waiting("ml/train")),
         &["toleration"],
-        "it does not tolerate maintenance:NoSchedule of 1 node of pool nvidia.",
+        "1 node of pool nvidia has a taint that it does not tolerate (gpu-1 with maintenance:NoSchedule).",
         "Remove the taint, which the contract does not name (kubectl taint node gpu-1 maintenance:NoSchedule-), or let \
          the contract name it",
     );
@@ -88,25 +88,25 @@ fn a_selector_that_finds_nothing_is_named_with_what_there_is() {
     check(
         &only([gpu_node("gpu-1"), gpu_node("gpu-2")], tolerates(pod("ml/train").selects("accelerator", "Nvidia"))),
         &["label"],
-        "it selects accelerator=Nvidia, which finds none of 2 nodes of pool nvidia, which have accelerator=nvidia.",
+        "2 nodes of pool nvidia lack accelerator=Nvidia, which it selects (nearest is gpu-1 with accelerator=nvidia).",
         "Correct the nodeSelector in its template: accelerator: nvidia",
     );
     check(
         &only([gpu_node("gpu-1").without_label("accelerator")], waiting("ml/train")),
         &["label"],
-        "it selects accelerator=nvidia, which finds none of 1 node of pool nvidia, which has no such label.",
-        "Label the nodes: kubectl label node gpu-1 accelerator=nvidia",
+        "1 node of pool nvidia lacks accelerator=nvidia, which it selects (gpu-1 without such a label).",
+        "Label the node: kubectl label node gpu-1 accelerator=nvidia",
     );
     check(
         &only([gpu_node("gpu-1").label("accelerator", "NVIDIA")], waiting("ml/train")),
         &["label"],
-        "it selects accelerator=nvidia, which finds none of 1 node of pool nvidia, which has accelerator=NVIDIA.",
-        "Label the nodes: kubectl label node gpu-1 accelerator=nvidia --overwrite",
+        "1 node of pool nvidia lacks accelerator=nvidia, which it selects (gpu-1 with accelerator=NVIDIA).",
+        "Label the node: kubectl label node gpu-1 accelerator=nvidia --overwrite",
     );
     check(
         &only([gpu_node("gpu-1")], waiting("ml/train").selects("zone", "a")),
         &["label"],
-        "it selects zone=a, which finds none of 1 node of pool nvidia, which has no such label.",
+        "1 node of pool nvidia lacks zone=a, which it selects (gpu-1 without such a label).",
         "Correct or remove zone in the nodeSelector of its template",
     );
     let affinity = |pod: &mut Value| {
@@ -116,20 +116,25 @@ fn a_selector_that_finds_nothing_is_named_with_what_there_is() {
     check(
         &only([gpu_node("gpu-1")], tolerates(pod("ml/train")).edit(affinity)),
         &["label"],
-        "its required node affinity admits none of 1 node of pool nvidia.",
+        "1 node of pool nvidia is not among those that its required node affinity admits (gpu-1).",
         "Correct spec.affinity.nodeAffinity in its template",
     );
 }
 
 #[test]
 fn a_pod_that_lacks_both_is_told_both() {
-    let (causes, message, _) =
+    let (causes, message, action) =
         only([gpu_node("gpu-1")], pod("ml/train").gpus(1).selects("accelerator", "a100").unschedulable("x"));
+    assert_eq!(
+        action,
+        "Add to the tolerations in its template: - {key: dedicated, operator: Equal, value: gpu, effect: NoSchedule}; and: \
+         Correct the nodeSelector in its template: accelerator: nvidia"
+    );
     assert_eq!(causes, ["toleration", "label"]);
     assert_eq!(
         message,
-        "it does not tolerate dedicated=gpu:NoSchedule of 1 node of pool nvidia; it selects accelerator=a100, which finds \
-         none of 1 node of pool nvidia, which has accelerator=nvidia."
+        "1 node of pool nvidia has a taint that it does not tolerate (gpu-1 with dedicated=gpu:NoSchedule); 1 node of pool \
+         nvidia lacks accelerator=a100, which it selects (gpu-1 with accelerator=nvidia)."
     );
 }
 
@@ -143,8 +148,7 @@ fn gpus_that_are_not_free_are_counted() {
     assert_eq!(audit.pending[0].pool.as_deref(), Some("nvidia"));
     assert_eq!(
         audit.pending[0].message,
-        "it asks for 8 nvidia.com/gpu, and of 2 nodes of pool nvidia that it may be on the most that is free on one is 4 \
-         (gpu-2)."
+        "2 nodes of pool nvidia that it may be on have at most 4 nvidia.com/gpu free (gpu-2), and it asks for 8."
     );
     assert_eq!(
         audit.pending[0].action,
@@ -154,18 +158,18 @@ fn gpus_that_are_not_free_are_counted() {
     let audit = explained(&full);
     assert_eq!(
         audit.pending[0].message,
-        "it asks for 1 nvidia.com/gpu, and of 1 node of pool nvidia that it may be on none is free."
+        "1 node of pool nvidia that it may be on has no nvidia.com/gpu free, and it asks for 1."
     );
     check(
         &only(nodes(), waiting("ml/train").gpus(16)),
         &["gpus"],
-        "it asks for 16 nvidia.com/gpu, and each of 2 nodes of pool nvidia that it may be on has at most 8.",
+        "2 nodes of pool nvidia that it may be on have at most 8 nvidia.com/gpu, and it asks for 16.",
         "Ask for at most 8 nvidia.com/gpu in one pod",
     );
     check(
         &only(nodes(), pod("ml/slice").requests("nvidia.com/mig-1g.5gb", "1").placed().unschedulable("x")),
         &["gpus"],
-        "it asks for 1 nvidia.com/mig-1g.5gb, and each of 2 nodes of pool nvidia that it may be on has none.",
+        "2 nodes of pool nvidia that it may be on have no nvidia.com/mig-1g.5gb, and it asks for 1.",
         "Correct the resource, or add a node of pool nvidia that offers nvidia.com/mig-1g.5gb",
     );
     // A pod that has ended holds none.
@@ -197,19 +201,99 @@ fn ordinary_pods_that_took_what_a_gpu_needs_are_named() {
     assert_eq!(pending.causes, ["blocked"]);
     assert_eq!(
         pending.message,
-        "node gpu-1 has 8 GPUs free, but ordinary pods took the memory: 12Gi of 64Gi memory that it asks for is left; \
-         most of it Deployment web/shop (2 pods, 450Gi)."
+        "node gpu-1 has 8 GPUs free, but only 12Gi of the 64Gi memory that it asks for: ordinary pods take 500Gi memory, \
+         most of it Deployment web/shop (2 pods, 450Gi memory)."
     );
     assert_eq!(
         pending.action,
-        "Give the node its taint (kubectl taint node gpu-1 dedicated=gpu:NoSchedule), then move the ordinary pods off \
-         gpu-1, Deployment web/shop first: gpufence audit --what-if taint --node gpu-1"
+        "Free gpu-1 of Deployment web/shop (web/shop-1-a, web/shop-1-b). See first what its taint would do to all that is \
+         there: gpufence audit --what-if taint --node gpu-1; then: Run kubectl taint node gpu-1 dedicated=gpu:NoSchedule. \
+         Then run kubectl delete pod --namespace web shop-1-a: Deployment web/shop makes another, which the taint keeps off"
     );
     assert_eq!(findings(&audit, RULE).next().unwrap().severity, Severity::High);
     assert_eq!(
         explained(&cluster(true)).pending[0].action,
-        "Move the ordinary pods off gpu-1, Deployment web/shop first: gpufence audit --what-if taint --node gpu-1"
+        "Free gpu-1 of Deployment web/shop (web/shop-1-a, web/shop-1-b): Run kubectl delete pod --namespace web shop-1-a: \
+         Deployment web/shop makes another, which the taint keeps off"
     );
+}
+
+/// Who is let in by a toleration comes back with it.
+#[test]
+fn the_toleration_that_lets_the_takers_in_has_to_go() {
+    let broad = |pod: Pod| pod.tolerates(json!({"operator": "Exists"}));
+    let cluster = Cluster::new()
+        .object(gpu_node("gpu-1"))
+        .object(workload("StatefulSet", "web/db", broad(pod("web/x"))))
+        .object(broad(pod("web/db-0")).requests("cpu", "60").owned_by("StatefulSet/db").on("gpu-1"))
+        .object(waiting("ml/train").requests("cpu", "8"));
+    let pending = &explained(&cluster).pending[0];
+    assert_eq!(pending.causes, ["blocked"]);
+    assert_eq!(
+        pending.message,
+        "node gpu-1 has 8 GPUs free, but only 4 of the 8 CPU that it asks for: ordinary pods take 60 CPU, most of it \
+         StatefulSet web/db (1 pod, 60 CPU)."
+    );
+    assert_eq!(
+        pending.action,
+        "Free gpu-1 of StatefulSet web/db (web/db-0): Remove spec.template.spec.tolerations[0] from StatefulSet web/db: the \
+         pods that replace these stay off GPU nodes"
+    );
+}
+
+/// What is to be done is for the node that is nearest, and never for a taint that it has not.
+#[test]
+fn the_action_is_for_the_nearest_node() {
+    let tolerates = |pod: Pod| pod.placed().edit(|pod| drop(pod["spec"]["nodeSelector"].take()));
+    let nodes = [
+        gpu_node("gpu-1").taint("maintenance", "yes", "NoSchedule"),
+        gpu_node("gpu-2").untainted().taint("Dedicated", "gpu", "NoSchedule"),
+        gpu_node("gpu-3"),
+    ];
+    check(
+        &only(nodes.clone(), tolerates(pod("ml/train").gpus(1)).selects("accelerator", "h100").unschedulable("x")),
+        &["label", "toleration"],
+        "3 nodes of pool nvidia lack accelerator=h100, which it selects (nearest is gpu-3 with accelerator=nvidia); 2 nodes \
+         of pool nvidia have a taint that it does not tolerate (nearest is gpu-1 with maintenance=yes:NoSchedule).",
+        "Correct the nodeSelector in its template: accelerator: nvidia",
+    );
+    let [first, second, _] = nodes;
+    check(
+        &only([second, first], waiting("ml/train")),
+        &["toleration"],
+        "2 nodes of pool nvidia have a taint that it does not tolerate (nearest is gpu-1 with maintenance=yes:NoSchedule).",
+        "Remove the taint, which the contract does not name (kubectl taint node gpu-1 maintenance=yes:NoSchedule-), or let \
+         the contract name it",
+    );
+    // Its own taint passes by itself.
+    let starting = gpu_node("gpu-1").taint("node.cilium.io/agent-not-ready", "", "NoExecute");
+    assert_eq!(
+        only([starting], waiting("ml/train")).2,
+        "Wait: node.cilium.io/agent-not-ready:NoExecute goes by itself"
+    );
+}
+
+/// The same pods are ordinary to the explanation and to the nodes' accounts.
+#[test]
+fn what_the_contract_exempts_took_no_room_as_an_ordinary_pod() {
+    let exempt = CONTRACT.replace(
+        "exemptions: []",
+        "exemptions: [{name: shop, reason: r, namespaces: [web], rules: [toleration-outside-allowlist]}]",
+    );
+    let takers = [
+        (CONTRACT, pod("kube-public/a")),
+        (CONTRACT, pod("web/a").edit(|pod| pod["spec"]["priorityClassName"] = "system-cluster-critical".into())),
+        (&exempt, pod("web/a").tolerates(json!({"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}))),
+    ];
+    for (contract, taker) in takers {
+        let cluster = Cluster::new()
+            .contract(contract)
+            .object(gpu_node("gpu-1"))
+            .object(taker.requests("cpu", "60").on("gpu-1"))
+            .object(waiting("ml/train").requests("cpu", "8"));
+        let audit = explained(&cluster);
+        assert_eq!((&audit.pending[0].causes[..], audit.summary.pods_on_gpu_nodes.ordinary), (&["room"][..], 0));
+    }
 }
 
 /// The same shortage, of which ordinary pods have no part: it is a DaemonSet's, the system's or GPU pods'.
@@ -228,7 +312,7 @@ fn a_shortage_that_others_made_is_not_laid_to_ordinary_pods() {
         let audit = explained(&cluster);
         assert_eq!(audit.pending[0].causes, ["room"]);
         let message = &audit.pending[0].message;
-        assert!(message.ends_with("GPUs free and only 4 of 8 CPU that it asks for."), "{message}");
+        assert!(message.ends_with(" free, but only 4 of the 8 CPU that it asks for."), "{message}");
         assert_eq!(findings(&audit, RULE).next().unwrap().severity, Severity::Medium);
     }
 }
@@ -245,8 +329,8 @@ fn pod_slots_run_out_as_well() {
     assert_eq!(audit.pending[0].causes, ["blocked"]);
     assert_eq!(
         audit.pending[0].message,
-        "node gpu-1 has 8 GPUs free, but ordinary pods took the pod slots: 0 of 1 pod slots that it asks for is left; most \
-         of it Pod web/a (1 pod)."
+        "node gpu-1 has 8 GPUs free, but no free pod slot: ordinary pods take 2 pod slots, most of it Pod web/a (1 pod, 1 pod \
+         slot)."
     );
 }
 
@@ -284,8 +368,8 @@ fn several_causes_are_told_nearest_first() {
     assert_eq!(audit.pending[0].causes, ["gpus", "room", "label"]);
     assert_eq!(
         audit.pending[0].message,
-        "it asks for 1 nvidia.com/gpu, and of 1 node of pool nvidia that it may be on none is free; 1 node is cordoned \
-         (gpu-2); it selects accelerator=nvidia, which finds none of 1 node of pool nvidia, which has accelerator=old."
+        "1 node of pool nvidia that it may be on has no nvidia.com/gpu free, and it asks for 1; 1 node is cordoned (gpu-2); 1 \
+         node of pool nvidia lacks accelerator=nvidia, which it selects (gpu-3 with accelerator=old)."
     );
 }
 
@@ -307,7 +391,7 @@ fn gates_hold_a_pod_back_whatever_room_there_is() {
         &only([gpu_node("gpu-1")], gated),
         &["gates"],
         "scheduling gates hold it back: no scheduler looks at it until they are removed.",
-        "Ask who set the gates to remove them: kubectl --namespace ml get pod train --output \
+        "Ask who set the gates to remove them: kubectl get pod train --namespace ml --output \
          jsonpath='{.spec.schedulingGates}'",
     );
 }

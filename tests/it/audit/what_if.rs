@@ -80,7 +80,10 @@ fn a_taint_evicts_nobody_and_lets_nobody_back() {
     let expected =
         Totals { nodes_changed: 1, cannot_return: 1, without_controller: 1, with_room: 1, ..Totals::default() };
     assert_eq!(what_if.summary, expected);
-    assert_eq!(what_if.verdict, "No pod would be evicted. 1 pod would stay and could not come back after a restart.");
+    assert_eq!(
+        what_if.verdict,
+        "No pod would be evicted. 1 pod would stay, and must go elsewhere after a restart: there is room."
+    );
 }
 
 #[test]
@@ -273,6 +276,61 @@ fn room_is_looked_for_largest_first() {
     assert_eq!((what_if.summary.with_room, what_if.summary.without_room), (3, 0));
 }
 
+/// Who stays and finds room later is told apart from who finds none, and from who is evicted.
+#[test]
+fn the_headline_tells_apart_who_finds_room() {
+    let shop = |name: &str, cpu: &str| of(pod(name), "shop").requests("cpu", cpu).on("gpu-1");
+    let cluster = Cluster::new().objects([open_node("gpu-1"), node("cpu-1").has("cpu", "4")]).objects([
+        shop("web/a", "2"),
+        shop("web/b", "2"),
+        shop("web/c", "8"),
+    ]);
+    let what_if = ask(&cluster, What::Taint, &[]);
+    assert_eq!(
+        what_if.verdict,
+        "No pod would be evicted. 3 pods would stay, and must go elsewhere after a restart: there is room for 2, and none \
+         for 1."
+    );
+    let text = what_if_text(&what_if);
+    assert!(text.contains("\nStay, and find no node after a restart: 1 pod\n"), "{text}");
+    assert!(text.contains("\nStay, and must go elsewhere after a restart, where there is room: 2 pods\n"), "{text}");
+    assert_eq!(
+        ask(&cluster, What::TaintNoexecute, &[]).verdict,
+        "3 pods would be evicted. 1 pod without a GPU would find no room elsewhere."
+    );
+}
+
+/// A taint of the contract's key under another effect would stay beside the new one.
+#[test]
+fn what_is_almost_the_contracts_taint_is_removed_with_it() {
+    let contract = CONTRACT.replace("effect: NoSchedule", "effect: NoExecute");
+    let ask_of = |node: super::cluster::Node, what| ask(&Cluster::new().contract(&contract).object(node), what, &[]);
+    let what_if = ask_of(gpu_node("gpu-1"), What::Taint);
+    assert_eq!(what_if.nodes[0].removes, ["dedicated=gpu:NoSchedule"]);
+    assert_eq!(
+        what_if.verdict,
+        "No pod would be evicted. 1 node has a taint that is almost the contract's: it would stay beside the new one, and \
+         the exact toleration does not pass it, so that the commands remove it."
+    );
+    assert_eq!(what_if.pilot[1].command, "kubectl taint node gpu-1 dedicated=gpu:NoExecute dedicated=gpu:NoSchedule-");
+    assert_eq!(
+        what_if.rollback,
+        ["kubectl taint node gpu-1 dedicated=gpu:NoExecute-", "kubectl taint node gpu-1 dedicated=gpu:NoSchedule"]
+    );
+    assert!(
+        what_if_text(&what_if)
+            .contains("  gpu-1: + dedicated=gpu:NoExecute, - dedicated=gpu:NoSchedule (0 ordinary pods)\n")
+    );
+    // What the contract does not look for, and what it has already, is left alone.
+    let other = open_node("gpu-1").taint("nvidia.com/gpu", "present", "NoSchedule");
+    assert_eq!(ask_of(other, What::Taint).nodes[0].removes, [""; 0]);
+    let right = open_node("gpu-1").taint("dedicated", "gpu", "NoExecute").taint("dedicated", "gpu", "NoSchedule");
+    assert_eq!(ask_of(right, What::Taint).summary.nodes_changed, 0);
+    // The contract's own taint is not in the way of the same with NoExecute.
+    let beside = ask(&Cluster::new().object(gpu_node("gpu-1")), What::TaintNoexecute, &[]);
+    assert_eq!((beside.nodes[0].removes.len(), beside.pilot.len()), (0, 5));
+}
+
 /// Each thing that keeps a pod off another node, with the reason; and the same node without it takes the pod.
 #[test]
 fn what_keeps_a_pod_off_another_node_is_said() {
@@ -297,7 +355,11 @@ fn what_keeps_a_pod_off_another_node_is_said() {
         let cluster = Cluster::new().object(open_node("gpu-1")).object(other).object(mover).objects(occupant);
         let what_if = ask(&cluster, What::Taint, &[]);
         assert_eq!(what_if.pods.last().unwrap().then, nowhere(why));
-        assert!(what_if.verdict.ends_with("1 pod without a GPU would find no room elsewhere."), "{}", what_if.verdict);
+        assert!(
+            what_if.verdict.ends_with("1 pod would stay, and must go elsewhere after a restart: there is no room."),
+            "{}",
+            what_if.verdict
+        );
     }
     let takes = [
         (node("cpu-1").label("zone", "a"), plain().selects("zone", "a")),
@@ -385,6 +447,10 @@ fn a_label_lets_pods_come_and_drives_some_off() {
         .object(node("cpu-1").label("accelerator", "nvidia"))
         .object(workload("DaemonSet", "web/follows", selecting("accelerator", "nvidia")))
         .object(workload("DaemonSet", "web/leaves", selecting("accelerator", "old")))
+        .object(pod("web/leaves-1").owned_by("DaemonSet/leaves").selects("accelerator", "old").on("gpu-1"))
+        // It tolerates no taint and has no pod there, or only elsewhere.
+        .object(workload("DaemonSet", "web/absent", pod("x/x").selects("accelerator", "old")))
+        .object(pod("web/absent-1").owned_by("DaemonSet/absent").on("cpu-1"))
         .object(workload("DaemonSet", "web/everywhere", pod("x/x").tolerates(exists.clone())))
         .object(workload("DaemonSet", "web/kept-off", pod("x/x").selects("accelerator", "nvidia")))
         .object(of(pod("web/old"), "shop").selects("accelerator", "old").tolerates(exists.clone()).on("gpu-1"))
@@ -413,8 +479,8 @@ fn a_label_lets_pods_come_and_drives_some_off() {
     assert_eq!(what_if.rollback, ["kubectl label node gpu-1 accelerator=old --overwrite"]);
     assert_eq!(
         what_if.verdict,
-        "No pod would be evicted. 1 pod would stay and could not come back after a restart. 1 pod without a GPU \
-         would find no room elsewhere. 1 DaemonSet would drop out. 1 pending pod would find a node."
+        "No pod would be evicted. 1 pod would stay, and must go elsewhere after a restart: there is no room. \
+         1 DaemonSet would drop out. 1 pending pod would find a node."
     );
 }
 
@@ -499,7 +565,8 @@ fn commands_are_safe_to_paste() {
         let echo = rollback.replacen("kubectl", "printf '%s\\0'", 1);
         let output = Command::new("bash").args(["-c", &echo]).env("LC_ALL", "C.UTF-8").output().unwrap();
         let words = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(words, format!("taint\0node\0{name}\0dedicated=gpu:NoSchedule-\0"), "{rollback}");
+        let guard = if name.starts_with('-') { "--\0" } else { "" };
+        assert_eq!(words, format!("taint\0node\0{guard}{name}\0dedicated=gpu:NoSchedule-\0"), "{rollback}");
     }
 }
 
@@ -649,11 +716,22 @@ fn the_command_line_asks_the_same() {
         let (code, out, _) = nodes(&["--selector", selector]);
         assert_eq!((code, out.starts_with("What if 3 nodes had the label accelerator=nvidia")), (0, true), "{out}");
     }
+    for (arguments, other) in [
+        (&["--fail-on", "high"][..], "--fail-on <SEVERITY>"),
+        (&["--adopt", "30d"], "--adopt <DURATION>"),
+        (&["--baseline", "audit.json"], "--baseline <FILE>"),
+    ] {
+        let (code, out, err) = nodes(arguments);
+        let expected = format!("error: the argument '--what-if <CHANGE>' cannot be used with '{other}'\n");
+        assert_eq!((code, &*out, err.starts_with(&expected)), (2, "", true), "{err}");
+    }
     let failures = [
         (
-            &["--node", "gpu-9"][..],
-            "gpufence: --what-if: the cluster has no node gpu-9; near it: gpu-1, gpu-2, gpu-3\n",
+            &["--output", "sarif"][..],
+            "gpufence: --output sarif has no --what-if: SARIF holds findings alone; text, json, markdown and html say what \
+             a change would do\n",
         ),
+        (&["--node", "gpu-9"], "gpufence: --what-if: the cluster has no node gpu-9; near it: gpu-1, gpu-2, gpu-3\n"),
         (&["--pool", "amd"], "gpufence: --what-if: the contract has no pool amd; it has nvidia\n"),
         (&["--selector", "zone=a"], "gpufence: --what-if: no node's labels meet zone=a; the cluster has 4 nodes\n"),
         (
