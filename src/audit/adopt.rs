@@ -4,8 +4,9 @@
 //! were it created as it is. Each exemption is for the owner by which its pods are known, and for the rules and pools
 //! that they break. Whom no exemption can name without naming others is told in a comment.
 
+mod print;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -25,24 +26,29 @@ const NAME: usize = 63;
 
 const SECONDS_A_DAY: i64 = 86_400;
 
-/// The exemptions as YAML for a contract. `now` and `until`, on whose day they still count, are in seconds since 1970.
+/// The exemptions as YAML: the whole list of a contract. `present` is what the contract has of them, as the items of a
+/// list; `now` and `until`, on whose day the adopted ones still count, are in seconds since 1970.
 #[must_use]
-pub fn adopt(policy: &Policy, snapshot: &Snapshot, now: i64, until: i64) -> String {
+pub fn adopt(policy: &Policy, snapshot: &Snapshot, present: &str, now: i64, until: i64) -> String {
     let policy = policy.clone().judging_templates();
     let (mut adopted, mut left) = (BTreeMap::new(), Left::default());
     // Whoever is exempt in one pool can be told of the next, which the first stood for. Each round adds to what an
     // exemption covers, so that there is a last one.
     loop {
-        let with = policy.clone().exempting(exemptions(&policy, &adopted, until).into_iter().map(|(own, _)| own));
+        let with =
+            policy.clone().exempting(Names::of(&policy).exemptions(&adopted, until).into_iter().map(|(own, _)| own));
         let view = View::new(&with, snapshot, now);
         if !gather(&view, &mut adopted, &mut left) {
             break;
         }
     }
     let view = View::new(&policy, snapshot, now);
-    count(&view, &mut adopted);
     left.without(&adopted);
-    print(&policy, &exemptions(&policy, &adopted, until), &left, (now, until))
+    count(&view, &mut adopted, &mut left);
+    let mut names = Names::of(&policy);
+    let adopted = names.exemptions(&adopted, until);
+    let unknown = names.unknown(&left.unknown, until);
+    print::list(&policy, present, &[adopted, unknown], &left.others, (now, until))
 }
 
 /// By what an exemption knows an owner.
@@ -62,24 +68,35 @@ struct Need {
     top: ObjectRef,
     rules: BTreeSet<Rule>,
     pools: PoolSet,
+    /// Who answers for it, as its own labels or those of its namespace say it.
+    answers: Option<String>,
     /// Whether its pods must not be completed either.
     untouched: bool,
+    /// The pods that have a node, and those that wait for one.
     pods: usize,
+    waiting: usize,
     nodes: BTreeSet<String>,
     since: Option<i64>,
     /// Whom else its name covers.
     beside: BTreeSet<String>,
 }
 
-/// What no exemption can be for, by why not; each object with the rules that it breaks.
+/// What no exemption can be for as it is.
 #[derive(Debug, Default)]
-struct Left(BTreeMap<Why, BTreeMap<String, BTreeSet<Rule>>>);
+struct Left {
+    /// Owners of whose pods nobody knows who makes them.
+    unknown: BTreeMap<ObjectRef, Need>,
+    others: Others,
+}
+
+/// By why not; each object with the rules that it breaks.
+type Others = BTreeMap<Why, BTreeMap<String, BTreeSet<Rule>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     /// Nobody controls the pod.
     Alone,
-    /// It is not known who makes the pods of such an owner.
+    /// It is not known who makes the pods of such an owner: an exemption has to name whoever does.
     Custom,
     /// Its name cannot stand in a contract.
     Misnamed,
@@ -94,10 +111,7 @@ impl Why {
                 "Pods that no controller makes. What runs goes on running; to create one again, exempt who does (users, \
                  groups or serviceAccounts):"
             }
-            Self::Custom => {
-                "Owners whose pods no controller of Kubernetes' own makes. Exempt the user name under which they are \
-                 made (serviceAccounts beside owners):"
-            }
+            Self::Custom => "Owners of whose pods nobody knows who makes them:",
             Self::Misnamed => "Owners whose names cannot stand in a contract:",
             Self::Unreadable => "What cannot be judged, and is refused as it is:",
         }
@@ -115,7 +129,8 @@ fn gather(view: &View<'_>, adopted: &mut BTreeMap<Key, Need>, left: &mut Left) -
             left.note(Why::Unreadable, &object, &[]);
             continue;
         };
-        is_more |= need(&decision, adopted, left, &object, || owner_of(pod, top));
+        let owner = pod.controller.as_ref().filter(|_| pod.is_stored).unwrap_or(&object);
+        is_more |= need(&decision, adopted, left, (&object, owner), || owner_of(pod, top));
     }
     for workload in &view.snapshot.workloads {
         let object = &workload.object;
@@ -125,7 +140,8 @@ fn gather(view: &View<'_>, adopted: &mut BTreeMap<Key, Need>, left: &mut Left) -
         }
         match templates::Judged::of(view, workload) {
             Ok(judged) => {
-                is_more |= need(&judged.decision, adopted, left, object, || owner_made_by(workload.kind, object));
+                let key = || owner_made_by(workload.kind, object);
+                is_more |= need(&judged.decision, adopted, left, (object, object), key);
             }
             Err(_) => left.note(Why::Unreadable, object, &[]),
         }
@@ -138,7 +154,7 @@ fn need(
     decision: &Decision,
     adopted: &mut BTreeMap<Key, Need>,
     left: &mut Left,
-    top: &ObjectRef,
+    (top, owner): (&ObjectRef, &ObjectRef),
     key: impl FnOnce() -> Result<Key, Why>,
 ) -> bool {
     // What mutation makes good is never refused of a pod that is created anew.
@@ -152,23 +168,14 @@ fn need(
     if rules.is_empty() {
         return false;
     }
-    let key = match key() {
-        Ok(key) => key,
+    let need = match key() {
+        Ok(key) => adopted.entry(key).or_insert_with(|| Need::of(top)),
+        Err(Why::Custom) => left.unknown.entry(owner.clone()).or_insert_with(|| Need::of(top)),
         Err(why) => {
             left.note(why, top, &rules.into_iter().collect::<Vec<_>>());
             return false;
         }
     };
-    let need = adopted.entry(key).or_insert_with(|| Need {
-        top: top.clone(),
-        rules: BTreeSet::new(),
-        pools: PoolSet::default(),
-        untouched: false,
-        pods: 0,
-        nodes: BTreeSet::new(),
-        since: None,
-        beside: BTreeSet::new(),
-    });
     let before = (need.rules.len(), need.pools, need.untouched);
     // A pod that contradicts its pool runs only where it is not completed for it.
     need.untouched |= rules.contains(&Rule::PlacementConflict);
@@ -207,14 +214,16 @@ fn owner_made_by(kind: Kind, object: &ObjectRef) -> Result<Key, Why> {
     Key::new(&object.namespace, place, name)
 }
 
+/// Whether a name can stand in a contract.
+fn is_name(name: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    let is_sound = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(byte);
+    edge(bytes.first()) && edge(bytes.last()) && bytes.len() <= 253 && bytes.iter().all(is_sound)
+}
+
 impl Key {
     fn new(namespace: &str, controller: usize, name: String) -> Result<Self, Why> {
-        let is_name = |name: &str| {
-            let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-            let bytes = name.as_bytes();
-            let is_sound = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(byte);
-            edge(bytes.first()) && edge(bytes.last()) && bytes.len() <= 253 && bytes.iter().all(is_sound)
-        };
         let is_sound = is_name(namespace) && is_name(name.strip_suffix("-*").unwrap_or(&name));
         if is_sound { Ok(Self { namespace: namespace.to_owned(), controller, name }) } else { Err(Why::Misnamed) }
     }
@@ -226,36 +235,67 @@ impl Key {
 
 impl Left {
     fn note(&mut self, why: Why, object: &ObjectRef, rules: &[Rule]) {
-        self.0.entry(why).or_default().entry(object.to_string()).or_default().extend(rules);
+        self.others.entry(why).or_default().entry(object.to_string()).or_default().extend(rules);
     }
-}
 
-impl Left {
-    /// Leaves out the custom resources whose pods are known by an owner of Kubernetes' own kinds.
+    /// Leaves out the custom resources whose pods are known by an owner of Kubernetes' own kinds, and names those whose
+    /// own names no contract takes.
     fn without(&mut self, adopted: &BTreeMap<Key, Need>) {
-        let adopted: BTreeSet<_> = adopted.values().map(|need| need.top.to_string()).collect();
-        if let Some(custom) = self.0.get_mut(&Why::Custom) {
-            custom.retain(|object, _| !adopted.contains(object));
+        let adopted: BTreeSet<_> = adopted.values().map(|need| &need.top).collect();
+        self.unknown.retain(|_, need| !adopted.contains(&need.top));
+        let is_misnamed = |owner: &ObjectRef| {
+            let is_kind = owner.kind.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            let is_group = owner.group().is_empty() || is_name(owner.group());
+            !(is_name(&owner.namespace) && is_name(&owner.name) && is_kind && is_group)
+        };
+        let (misnamed, unknown): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.unknown).into_iter().partition(|(owner, _)| is_misnamed(owner));
+        self.unknown = unknown.into_iter().collect();
+        for (_, need) in misnamed {
+            self.note(Why::Misnamed, &need.top, &need.rules.iter().copied().collect::<Vec<_>>());
         }
-        self.0.retain(|_, objects| !objects.is_empty());
     }
 }
 
 /// Counts the pods of each owner, and where they run, and finds whom else its name covers.
-fn count(view: &View<'_>, adopted: &mut BTreeMap<Key, Need>) {
+fn count(view: &View<'_>, adopted: &mut BTreeMap<Key, Need>, left: &mut Left) {
     let gpu_nodes: BTreeSet<&str> = view.gpu_nodes().map(|(node, _)| &*node.name).collect();
     // Owners as they are named, each with the last of its own.
     let mut owners: BTreeMap<Key, String> = BTreeMap::new();
     for pod in view.snapshot.pods.iter().filter(|pod| !pod.is_over()) {
         let top = view.top_controller(pod);
-        let Ok(key) = owner_of(pod, top) else { continue };
+        let Ok(key) = owner_of(pod, top) else {
+            let unknown = pod.controller.as_ref().and_then(|owner| left.unknown.get_mut(owner));
+            if let Some(need) = unknown {
+                need.add(pod, &gpu_nodes);
+            }
+            continue;
+        };
         if let (Some(owner), Some(top)) = (&pod.controller, top) {
             owners.insert(Key { name: owner.name.to_string(), ..key.clone() }, top.to_string());
         }
-        let Some(need) = adopted.get_mut(&key) else { continue };
-        need.pods += 1;
-        need.since = need.since.into_iter().chain(pod.created).min();
-        need.nodes.extend(pod.node.as_deref().filter(|node| gpu_nodes.contains(node)).map(str::to_owned));
+        if let Some(need) = adopted.get_mut(&key) {
+            need.add(pod, &gpu_nodes);
+        }
+    }
+    let mut needs: BTreeMap<ObjectRef, Vec<&mut Need>> = BTreeMap::new();
+    for need in adopted.values_mut().chain(left.unknown.values_mut()) {
+        needs.entry(need.top.clone()).or_default().push(need);
+    }
+    // What an object says of itself counts more than what its pods say.
+    for workload in &view.snapshot.workloads {
+        let Some(needs) = needs.get_mut(&workload.object) else { continue };
+        let object = serde_json::from_str::<Value>(workload.json()).unwrap_or_default();
+        let Some(answers) = who_answers(&object["metadata"]) else { continue };
+        for need in needs.iter_mut() {
+            need.answers = Some(answers.clone());
+        }
+    }
+    for need in needs.into_values().flatten().filter(|need| need.answers.is_none()) {
+        let namespace = view.snapshot.namespaces.get(&need.top.namespace);
+        let label = |key: &&str| namespace?.labels.get(*key).cloned();
+        let named = || format!("namespace {}", need.top.namespace);
+        need.answers = Some(ANSWERS.iter().find_map(label).filter(|name| is_line(name)).unwrap_or_else(named));
     }
     for workload in &view.snapshot.workloads {
         let Ok(key) = owner_made_by(workload.kind, &workload.object) else { continue };
@@ -274,38 +314,81 @@ fn count(view: &View<'_>, adopted: &mut BTreeMap<Key, Need>) {
     }
 }
 
-/// The exemptions, each with what it answers.
-fn exemptions<'n>(policy: &Policy, adopted: &'n BTreeMap<Key, Need>, until: i64) -> Vec<(Exemption, &'n Need)> {
-    let mut names: BTreeSet<String> = policy.exemptions().iter().map(|exemption| exemption.name.clone()).collect();
-    names.insert(MIRROR_POD.to_owned());
-    let end = until.div_euclid(SECONDS_A_DAY).saturating_add(1).saturating_mul(SECONDS_A_DAY);
-    let mut exemptions = Vec::new();
-    for (key, need) in adopted {
-        let one = |name: &str| Patterns::new(vec![name.to_owned()]).unwrap_or_default();
-        let controller = key.controller();
-        let is_daemon_set = controller == Controller::DaemonSet;
-        let owner = || Owner {
-            kind: controller.kind().name().to_owned(),
-            api_group: Some(controller.kind().group().to_owned()).filter(|group| !group.is_empty()),
-            name: one(&key.name),
-            controller: Some(controller),
+/// The names that are taken.
+struct Names(BTreeSet<String>);
+
+impl Names {
+    fn of(policy: &Policy) -> Self {
+        let present = policy.exemptions().iter().map(|exemption| exemption.name.clone());
+        Self(present.chain([MIRROR_POD.to_owned()]).collect())
+    }
+
+    /// The exemptions, each with what it answers.
+    fn exemptions<'n>(&mut self, adopted: &'n BTreeMap<Key, Need>, until: i64) -> Vec<(Exemption, &'n Need)> {
+        let exemption = |(key, need): (&Key, &'n Need)| {
+            let (controller, plain) = (key.controller(), self.plain(&key.namespace, need, until));
+            let exemption = if controller == Controller::DaemonSet {
+                Exemption { daemon_sets: Some(one(&key.name)), ..plain }
+            } else {
+                let kind = controller.kind();
+                let owner = owner(kind.name(), kind.group(), &key.name, Some(controller));
+                Exemption { owners: Some(vec![owner]), ..plain }
+            };
+            (exemption, need)
         };
-        let exemption = Exemption {
-            name: unique(&mut names, &key.namespace, &need.top.name),
+        adopted.iter().map(exemption).collect()
+    }
+
+    /// The same for owners of whose pods nobody knows who makes them: each lacks the one who does.
+    fn unknown<'n>(&mut self, unknown: &'n BTreeMap<ObjectRef, Need>, until: i64) -> Vec<(Exemption, &'n Need)> {
+        let exemption = |(object, need): (&ObjectRef, &'n Need)| {
+            let owner = owner(&object.kind, object.group(), &object.name, None);
+            (Exemption { owners: Some(vec![owner]), ..self.plain(&object.namespace, need, until) }, need)
+        };
+        unknown.iter().map(exemption).collect()
+    }
+
+    /// All of an exemption but whom it is for.
+    fn plain(&mut self, namespace: &str, need: &Need, until: i64) -> Exemption {
+        let end = until.div_euclid(SECONDS_A_DAY).saturating_add(1).saturating_mul(SECONDS_A_DAY);
+        Exemption {
+            name: unique(&mut self.0, namespace, &need.top.name),
             reason: need.reason(),
+            owner: need.answers.clone(),
             expires: Some(Expiry { at: end, written: day(until) }),
             pools: Some(need.pools),
             rules: (!need.untouched).then(|| need.rules.iter().copied().collect()),
-            namespaces: Some(one(&key.namespace)),
+            namespaces: Some(one(namespace)),
             users: None,
             groups: None,
             service_accounts: None,
-            daemon_sets: is_daemon_set.then(|| one(&key.name)),
-            owners: (!is_daemon_set).then(|| vec![owner()]),
-        };
-        exemptions.push((exemption, need));
+            daemon_sets: None,
+            owners: None,
+        }
     }
-    exemptions
+}
+
+fn one(name: &str) -> Patterns {
+    Patterns::new(vec![name.to_owned()]).unwrap_or_default()
+}
+
+fn owner(kind: &str, group: &str, name: &str, controller: Option<Controller>) -> Owner {
+    let api_group = Some(group.to_owned()).filter(|group| !group.is_empty());
+    Owner { kind: kind.to_owned(), api_group, name: one(name), controller }
+}
+
+/// The labels and annotations that say who answers for something, the most telling first.
+const ANSWERS: [&str; 3] = ["owner", "team", "app.kubernetes.io/part-of"];
+
+/// Who answers for an object, as its metadata say.
+fn who_answers(metadata: &Value) -> Option<String> {
+    let said = |key: &&str| ["labels", "annotations"].iter().find_map(|map| metadata[*map][*key].as_str());
+    ANSWERS.iter().filter_map(said).find(|name| is_line(name)).map(str::to_owned)
+}
+
+/// Whether a contract takes it as one line.
+fn is_line(text: &str) -> bool {
+    !text.trim().is_empty() && text.chars().count() <= REASON && visible(text) == text
 }
 
 /// A name of its own for an exemption, as a contract takes it.
@@ -325,6 +408,35 @@ fn unique(names: &mut BTreeSet<String>, namespace: &str, name: &str) -> String {
 }
 
 impl Need {
+    fn of(top: &ObjectRef) -> Self {
+        Self {
+            top: top.clone(),
+            rules: BTreeSet::new(),
+            pools: PoolSet::default(),
+            answers: None,
+            untouched: false,
+            pods: 0,
+            waiting: 0,
+            nodes: BTreeSet::new(),
+            since: None,
+            beside: BTreeSet::new(),
+        }
+    }
+
+    /// Counts a pod of it.
+    fn add(&mut self, pod: &Pod, gpu_nodes: &BTreeSet<&str>) {
+        if self.pods + self.waiting == 0 {
+            self.answers = serde_json::from_str(&pod.metadata).ok().as_ref().and_then(who_answers);
+        }
+        let Some(node) = &pod.node else {
+            self.waiting += 1;
+            return;
+        };
+        self.pods += 1;
+        self.since = self.since.into_iter().chain(pod.created).min();
+        self.nodes.extend(Some(&**node).filter(|node| gpu_nodes.contains(node)).map(str::to_owned));
+    }
+
     fn reason(&self) -> String {
         let nodes = match self.nodes.len() {
             0 => "no GPU node".to_owned(),
@@ -332,6 +444,7 @@ impl Need {
             more => format!("{more} GPU nodes"),
         };
         let runs = match (self.pods, self.since) {
+            (0, _) if self.waiting > 0 => " waits for a node".to_owned(),
             (0, _) => " has no pod today".to_owned(),
             (_, Some(since)) => format!(" runs since {} on {nodes}", day(since)),
             (_, None) => format!(" runs on {nodes}"),
@@ -350,69 +463,4 @@ impl Need {
 /// The day of a time, as a contract writes it.
 fn day(time: i64) -> String {
     OffsetDateTime::from_unix_timestamp(time).map(|time| time.date().to_string()).unwrap_or_default()
-}
-
-fn print(policy: &Policy, exemptions: &[(Exemption, &Need)], Left(left): &Left, (now, until): (i64, i64)) -> String {
-    let mut yaml = String::new();
-    let _ = writeln!(
-        yaml,
-        "# What runs on {} and the contract would refuse. Add these to its exemptions; each counts until {}.",
-        day(now),
-        day(until)
-    );
-    if exemptions.is_empty() {
-        yaml.push_str("exemptions: []\n");
-    } else {
-        yaml.push_str("exemptions:\n");
-    }
-    for (exemption, Need { top, beside, .. }) in exemptions {
-        let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
-        let Exemption { name, reason, pools, rules, namespaces, daemon_sets, owners, .. } = exemption;
-        let expires = exemption.expires.as_ref().map(|expiry| expiry.written.as_str()).unwrap_or_default();
-        let pools: Vec<_> = pools
-            .iter()
-            .flat_map(|pools| pools.iter())
-            .filter_map(|index| policy.pools().get(index))
-            .map(|pool| pool.name.clone())
-            .collect();
-        let _ = writeln!(yaml, "  # Owner: {top}");
-        if !beside.is_empty() {
-            let others: Vec<_> = beside.iter().map(String::as_str).collect();
-            let _ = writeln!(yaml, "  # Its name covers others as well: {}", visible(&others.join(", ")));
-        }
-        let _ = writeln!(yaml, "  - name: {}", quoted(name));
-        let _ = writeln!(yaml, "    reason: {}", quoted(reason));
-        let _ = writeln!(yaml, "    expires: {}", quoted(expires));
-        let _ = writeln!(yaml, "    pools: [{}]", list(&pools));
-        match rules {
-            Some(rules) => {
-                let rules: Vec<_> = rules.iter().map(|rule| rule.id()).collect();
-                let _ = writeln!(yaml, "    rules: [{}]", rules.join(", "));
-            }
-            None => yaml.push_str("    # Of every rule: completed for its pool it could not run.\n"),
-        }
-        let written = |patterns: &Option<Patterns>| list(patterns.as_ref().map(Patterns::written).unwrap_or_default());
-        let _ = writeln!(yaml, "    namespaces: [{}]", written(namespaces));
-        if daemon_sets.is_some() {
-            let _ = writeln!(yaml, "    daemonSets: [{}]", written(daemon_sets));
-        }
-        for Owner { kind, api_group, name, .. } in owners.iter().flatten() {
-            let group = api_group.as_ref().map(|group| format!("apiGroup: {group}, ")).unwrap_or_default();
-            let _ = writeln!(yaml, "    owners: [{{kind: {kind}, {group}name: {}}}]", list(name.written()));
-        }
-    }
-    for (why, objects) in left {
-        let _ = writeln!(yaml, "# {}", why.text());
-        for (object, rules) in objects {
-            let rules: Vec<_> = rules.iter().map(|rule| rule.id()).collect();
-            let separator = if rules.is_empty() { "" } else { ": " };
-            let _ = writeln!(yaml, "#   {}{separator}{}", visible(object), rules.join(", "));
-        }
-    }
-    yaml
-}
-
-/// The text as it stands in YAML: as JSON writes it.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
 }

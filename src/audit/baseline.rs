@@ -1,18 +1,24 @@
 //! What is new since an earlier audit.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use super::Audit;
-use super::outcome::VERSION;
+use super::outcome::{Since, VERSION};
+use super::snapshot::Snapshot;
+use super::{Audit, Finding};
 
 /// What an earlier audit found.
 #[derive(Debug, Clone, Default)]
 pub struct Baseline {
-    fingerprints: BTreeSet<String>,
+    /// Where it is from, for people.
+    source: String,
+    /// How many findings have each fingerprint.
+    counts: BTreeMap<String, usize>,
+    gaps: Vec<String>,
 }
 
 /// Why a text is no baseline.
@@ -39,6 +45,8 @@ struct Earlier {
     #[serde(default)]
     summary: EarlierSummary,
     findings: Option<Vec<EarlierFinding>>,
+    #[serde(default)]
+    gaps: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -53,11 +61,11 @@ struct EarlierFinding {
 }
 
 impl Baseline {
-    /// Reads the JSON of an earlier audit.
+    /// Reads the JSON of an earlier audit. `source` is where it is from, for people.
     ///
     /// # Errors
     /// What was found and what is valid, where it is none, or shows not all that it found.
-    pub fn read(json: &str) -> Result<Self, BaselineError> {
+    pub fn read(source: &str, json: &str) -> Result<Self, BaselineError> {
         let no_audit = |found: &str| BaselineError::NoAudit(crate::policy::visible(found).into_owned());
         // Of another version nothing is known but that it says so.
         let header = serde_json::from_str::<Header>(json).map_err(|error| match error.classify() {
@@ -73,20 +81,61 @@ impl Baseline {
         let findings = earlier.findings.ok_or_else(|| no_audit("it has no findings"))?;
         match earlier.summary.hidden {
             Some(hidden) if hidden > 0 => Err(BaselineError::Partial(hidden)),
-            _ => Ok(Self { fingerprints: findings.into_iter().map(|finding| finding.fingerprint).collect() }),
+            _ => {
+                let mut counts = BTreeMap::new();
+                for finding in findings {
+                    *counts.entry(finding.fingerprint).or_default() += 1;
+                }
+                Ok(Self { source: source.to_owned(), counts, gaps: earlier.gaps })
+            }
         }
     }
 }
 
 impl Audit {
-    /// Leaves of the findings those that the baseline has not, and counts what is hidden and what is gone.
-    pub fn since(&mut self, baseline: &Baseline) {
-        let now: BTreeSet<_> = self.findings.iter().map(|finding| finding.fingerprint.as_str()).collect();
-        let resolved = baseline.fingerprints.iter().filter(|old| !now.contains(old.as_str())).count();
-        let all = self.findings.len();
-        self.findings.retain(|finding| !baseline.fingerprints.contains(&finding.fingerprint));
-        self.summary.hidden = Some(all - self.findings.len());
+    /// Leaves of the findings those that the baseline has not, and counts what is hidden and what is gone. Where more
+    /// findings have a fingerprint than had it, the newest of them are new: a pod that was replaced is none of them, as
+    /// long as there are no more of its kind. The snapshot is that of this audit, which knows how old its pods are.
+    pub fn since(&mut self, baseline: &Baseline, snapshot: &Snapshot) {
+        let mut alike: HashMap<String, Vec<Finding>> = HashMap::new();
+        for finding in std::mem::take(&mut self.findings) {
+            alike.entry(finding.fingerprint.clone()).or_default().push(finding);
+        }
+        let missing = |(fingerprint, before): (&String, &usize)| {
+            before.saturating_sub(alike.get(fingerprint).map_or(0, Vec::len))
+        };
+        let resolved = baseline.counts.iter().map(missing).sum();
+        let mut hidden = 0;
+        for (fingerprint, mut findings) in alike {
+            let before = baseline.counts.get(&fingerprint).copied().unwrap_or_default();
+            let now = findings.len();
+            hidden += before.min(now);
+            if before > 0 && now > before {
+                // What is not known to be young, such as a template, comes last.
+                findings.sort_by_cached_key(|finding| Reverse((created(snapshot, finding), finding.object.clone())));
+                findings.truncate(now - before);
+                for finding in &mut findings {
+                    let message = finding.message.trim_end_matches('.');
+                    finding.message = format!("{message} ({before} like this before, {now} now)");
+                }
+            }
+            if now > before {
+                self.findings.append(&mut findings);
+            }
+        }
+        self.summary.hidden = Some(hidden);
         self.summary.resolved = Some(resolved);
+        let known = self.gaps.iter().filter(|gap| baseline.gaps.contains(gap)).cloned().collect();
+        self.baseline = Some(Since { source: baseline.source.clone(), known_gaps: known });
         self.conclude();
     }
+}
+
+/// When the pod was created that a finding is about; `None` for all else.
+fn created(snapshot: &Snapshot, finding: &Finding) -> Option<i64> {
+    let object = &finding.object;
+    if &*object.kind != "Pod" {
+        return None;
+    }
+    snapshot.pod(&object.namespace, &object.name)?.created
 }

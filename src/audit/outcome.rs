@@ -1,10 +1,12 @@
 //! All that an audit says, in the form of its JSON. The form is versioned: fields are added, never renamed or removed.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::finding::{Finding, Severity};
+use super::finding::{Check, Finding, Severity};
 use super::snapshot::{Amounts, ObjectRef, Qos, Resource, Snapshot};
 use super::view::View;
 use super::what_if::WhatIf;
@@ -41,9 +43,22 @@ pub struct Audit {
     pub findings: Vec<Finding>,
     /// What could not be judged, because nobody gave it or it could not be read.
     pub gaps: Vec<String>,
+    /// The earlier audit whose findings are not shown again, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Since>,
     /// What a change to nodes would do, where it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIf>,
+}
+
+/// An earlier audit, of which only what is new since is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Since {
+    /// Where it is from, for people.
+    pub source: String,
+    /// Those of the gaps that it had as well.
+    pub known_gaps: Vec<String>,
 }
 
 /// The numbers of an audit.
@@ -342,8 +357,26 @@ impl Audit {
             pending: Vec::new(),
             findings: Vec::new(),
             gaps: gaps(snapshot),
+            baseline: None,
             what_if: None,
         }
+    }
+
+    /// Those of the DaemonSets, of the pending pods and of the gaps that a reader has not seen in a baseline: the first
+    /// two by the findings that are shown.
+    #[must_use]
+    pub fn unseen(&self) -> (Vec<&Coverage>, Vec<&Pending>, Vec<&String>) {
+        let about = |rule: Check| -> HashSet<&ObjectRef> {
+            self.findings.iter().filter(|finding| finding.rule == rule).map(|finding| &finding.object).collect()
+        };
+        let (sets, pods) = (about(Check::DaemonSetLeftOut), about(Check::PodPending));
+        let is_first = self.baseline.is_none();
+        let known: &[String] = self.baseline.as_ref().map_or(&[], |baseline| &baseline.known_gaps);
+        (
+            self.daemon_sets.iter().filter(|coverage| is_first || sets.contains(&coverage.daemon_set)).collect(),
+            self.pending.iter().filter(|pending| is_first || pods.contains(&pending.object)).collect(),
+            self.gaps.iter().filter(|gap| !known.contains(gap)).collect(),
+        )
     }
 
     /// Puts the findings in order, and counts.

@@ -15,11 +15,15 @@ use super::what_if::WhatIf;
 use super::{Failure, Success, contract_file, load_contract, print};
 use crate::audit::snapshot::Builder;
 use crate::audit::{self, Baseline, Resource, Severity, Snapshot};
+use crate::contract::exemptions_yaml;
 use crate::policy::visible;
 use crate::report::audit::{self as report, Shown};
 
 /// The last second of which a contract can write the day.
 const END_OF_YEAR_9999: i64 = 253_402_300_799;
+
+/// The shortest time for which anything is adopted.
+const SHORTEST: Duration = Duration::from_secs(3600);
 
 /// Find what already breaks the contract
 ///
@@ -28,7 +32,9 @@ const END_OF_YEAR_9999: i64 = 253_402_300_799;
 /// changes nothing; with --report it keeps its findings in the cluster.
 ///
 /// Exit code 0 says that the audit was made, whatever it found; with --fail-on, 1 says that a finding is at least that
-/// severe, or that the cluster did not show enough to tell. 2 is input that cannot be used: what could be read of it is reported all the same.
+/// severe, or that the cluster did not show enough to tell. 1 is also what a command ends with that failed, such as by
+/// reports that the cluster did not keep, after the audit was printed; the standard error says so. 2 is input that cannot be
+/// used, or a cluster that cannot be reached: what could be read of the input is reported all the same.
 #[derive(Debug, Args)]
 pub(super) struct Audit {
     /// Files or folders; - is the standard input [default: the cluster of the kubeconfig or, in a pod, its own]
@@ -50,12 +56,16 @@ pub(super) struct Audit {
     all: bool,
 
     /// Show only what is new since an earlier audit: what --output json printed
+    ///
+    /// A pod that its controller replaced is not new; more of them than before are.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 
     /// Print instead, as YAML, the exemptions under which what runs today goes on running for so long when the contract
-    /// starts to enforce
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with_all = ["baseline", "fail_on", "output"])]
+    /// starts to enforce, such as 30d
+    ///
+    /// It is the whole list, with the contract's own first: put it in the place of the contract's.
+    #[arg(long, value_name = "DURATION", value_parser = lasting, conflicts_with_all = ["baseline", "fail_on", "output"])]
     adopt: Option<Duration>,
 
     /// The form of the report
@@ -107,7 +117,7 @@ impl Audit {
         // What the cluster keeps is all that there is, whatever somebody has seen already.
         let whole = self.cluster.report().and(baseline.as_ref()).map(|_| audit.clone());
         if let Some(baseline) = &baseline {
-            audit.since(baseline);
+            audit.since(baseline, &taken.snapshot);
         }
         if let Some(change) = change {
             let what_if = audit::what_if(&taken.policy, &taken.snapshot, &change, now);
@@ -186,7 +196,8 @@ fn adopt(taken: &Taken, now: i64, duration: Duration) -> Result<String, Failure>
     let until = i64::try_from(duration.as_secs()).ok().and_then(|seconds| now.checked_add(seconds));
     let until = until.filter(|until| *until < END_OF_YEAR_9999);
     let until = until.ok_or_else(|| Failure::Input(anyhow!("--adopt is longer than any expiry can be")))?;
-    Ok(audit::adopt(&taken.policy, &taken.snapshot, now, until))
+    let present = exemptions_yaml(&taken.policy).map_err(|error| Failure::Other(error.into()))?;
+    Ok(audit::adopt(&taken.policy, &taken.snapshot, &present, now, until))
 }
 
 fn from_files(files: &[PathBuf], config: Option<&Path>) -> Result<Taken, Failure> {
@@ -257,6 +268,13 @@ fn is_coloured() -> bool {
     std::io::stdout().is_terminal() && says("NO_COLOR").is_none() && says("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// A time for which something can be adopted.
+fn lasting(text: &str) -> Result<Duration, String> {
+    let valid = "valid is a time such as 30d, 1h or longer";
+    let duration = humantime::parse_duration(text).map_err(|error| format!("{error}; {valid}"))?;
+    if duration < SHORTEST { Err(format!("it is too short; {valid}")) } else { Ok(duration) }
+}
+
 /// Seconds since 1970.
 fn seconds(text: &str) -> Result<i64, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339);
@@ -267,6 +285,7 @@ fn seconds(text: &str) -> Result<i64, String> {
 fn read_baseline(file: &Path) -> Result<Baseline, Failure> {
     let name = file.display();
     let json = std::fs::read_to_string(file).with_context(|| format!("the baseline {name} cannot be read"));
-    let baseline = json.and_then(|json| Baseline::read(&json).with_context(|| format!("{name} is no baseline")));
+    let baseline = json
+        .and_then(|json| Baseline::read(&name.to_string(), &json).with_context(|| format!("{name} is no baseline")));
     baseline.map_err(Failure::Input)
 }

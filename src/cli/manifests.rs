@@ -23,6 +23,7 @@ use crate::manifest::{FailurePolicy, KubernetesVersion, Monitor, OptionError, Op
     gpufence --config contract.yaml manifests | kubectl apply -f -\n\n\
     Remove it, the registrations first:\n  \
     gpufence manifests --reverse | kubectl delete --ignore-not-found -f -")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Manifests {
     /// The namespace of the installation; a second one is named after it, with -probe added
     #[arg(long, short, value_name = "NAME", default_value_t = Options::default().namespace)]
@@ -82,6 +83,10 @@ pub(super) struct Manifests {
     /// instead, and show what they find as metrics.
     #[arg(long, value_name = "SCHEDULE")]
     audit_cron_job: Option<String>,
+
+    /// Print nothing but that CronJob, its service account and its rights, for an installation that is there already
+    #[arg(long, requires = "audit_cron_job")]
+    only_audit: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -174,6 +179,7 @@ impl Manifests {
             },
             priority_class: self.priority_class,
             audit_cron_job: self.audit_cron_job,
+            only_audit: self.only_audit,
             contract: Origin::default(),
         })
     }

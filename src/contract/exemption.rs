@@ -6,9 +6,10 @@ use super::schema::{distinct, patterns};
 use super::syntax;
 use crate::policy::{Controller, Exemption, Expiry, Identities, Owner, Patterns, Pool, PoolSet, Rule, is_glob};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "reason",
+    "owner",
     "expires",
     "pools",
     "rules",
@@ -48,6 +49,7 @@ fn exemption(node: &Node<'_>, pools: Option<&[Pool]>, identities: &Identities) -
     let exemption = Exemption {
         name: name.unwrap_or_default(),
         reason: reason.unwrap_or_default(),
+        owner: table.written("owner").and_then(|node| node.checked(syntax::line)),
         expires: table.written("expires").and_then(|node| expiry(&node)),
         pools: table.written("pools").map(|node| limit(&node, pools)),
         rules: table.written("rules").map(|node| rules(&node)),

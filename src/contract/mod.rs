@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use audit::{Audit, Reports};
+pub use print::exemptions_yaml;
 pub use reader::Fault;
 
 use crate::policy::Policy;

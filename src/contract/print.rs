@@ -114,6 +114,8 @@ struct PrintedExemption<'a> {
     name: &'a str,
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pools: Option<Vec<&'a str>>,
@@ -277,6 +279,16 @@ impl<'a> From<&'a Contract> for Printed<'a> {
     }
 }
 
+/// The exemptions of a contract as the items of its list; empty where it has none.
+///
+/// # Errors
+/// Where the YAML writer fails, which it does not for a contract.
+pub fn exemptions_yaml(policy: &Policy) -> Result<String, serde_saphyr::ser::Error> {
+    let exemptions: Vec<_> =
+        policy.exemptions.iter().map(|exemption| PrintedExemption::of(exemption, policy)).collect();
+    if exemptions.is_empty() { Ok(String::new()) } else { serde_saphyr::to_string(&exemptions) }
+}
+
 impl<'a> PrintedExemption<'a> {
     fn of(exemption: &'a Exemption, policy: &'a Policy) -> Self {
         let pool = |index: usize| policy.pools[index].name.as_str();
@@ -288,6 +300,7 @@ impl<'a> PrintedExemption<'a> {
         Self {
             name: &exemption.name,
             reason: &exemption.reason,
+            owner: exemption.owner.as_deref(),
             expires: exemption.expires.as_ref().map(|expiry| expiry.written.as_str()),
             pools: exemption.pools.map(|pools| pools.iter().map(pool).collect()),
             rules: exemption.rules.as_ref().map(|rules| rules.iter().map(|rule| rule.id()).collect()),

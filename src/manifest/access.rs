@@ -74,6 +74,12 @@ pub(super) fn identities(plan: &Plan<'_>) -> Vec<Value> {
     objects
 }
 
+/// The service account of the CronJob that audits, and its role.
+pub(super) fn of_audits(plan: &Plan<'_>) -> Vec<Value> {
+    let role = cluster_role(plan, names::AUDIT, &audits::rights(plan));
+    std::iter::once(account(plan, names::AUDIT)).chain(role).collect()
+}
+
 fn account(plan: &Plan<'_>, name: &str) -> Value {
     // A pod that needs a token says so itself.
     with(plan.object("v1", "ServiceAccount", name, None), json!({"automountServiceAccountToken": false}))

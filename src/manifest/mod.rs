@@ -84,6 +84,9 @@ pub fn render(contract: &Contract, options: &Options) -> Result<Manifests, Optio
     let (validation, mutation) = options.targets(contract.policy.mode())?;
     reachable(contract)?;
     let plan = Plan { options, contract: installed(contract, options), validation, mutation };
+    if options.only_audit {
+        return Ok(only_audit(&plan));
+    }
     let text = contract_text(&plan.contract)?;
     let mut objects = access::namespaces(&plan);
     objects.extend(access::identities(&plan));
@@ -107,6 +110,21 @@ pub fn render(contract: &Contract, options: &Options) -> Result<Manifests, Optio
         );
     }
     Ok(Manifests { objects, notes, head })
+}
+
+/// The CronJob that audits and what it needs, beside an installation that is as somebody else rendered it.
+fn only_audit(plan: &Plan<'_>) -> Manifests {
+    let mut objects = access::of_audits(plan);
+    objects.extend(audits::cron_job(plan));
+    objects.extend(
+        surroundings::network_policies(plan).into_iter().filter(|policy| policy["metadata"]["name"] == names::AUDIT),
+    );
+    objects.iter_mut().for_each(without_nulls);
+    let head = vec![
+        format!("Rendered by gpufence {}: {}", env!("CARGO_PKG_VERSION"), plan.options),
+        format!("Beside the installation in namespace {}, whose ConfigMap holds the contract.", plan.namespace()),
+    ];
+    Manifests { objects, notes: Vec::new(), head }
 }
 
 /// The contract with what an installation settles itself.

@@ -35,6 +35,8 @@ pub struct Options {
     pub priority_class: String,
     /// When a CronJob audits the cluster, as cron writes it; none without.
     pub audit_cron_job: Option<String>,
+    /// Whether to render nothing but that CronJob and what it needs, for an installation that is there already.
+    pub only_audit: bool,
     /// The name of the contract's file, and the variables that lie over it. They are told at the head of the text, so
     /// that whoever finds it can render the same again, and change nothing.
     pub contract: Origin,
@@ -66,6 +68,7 @@ impl Default for Options {
             monitor: Monitor::None,
             priority_class: "system-cluster-critical".to_owned(),
             audit_cron_job: None,
+            only_audit: false,
             contract: Origin::default(),
         }
     }
@@ -353,6 +356,9 @@ impl fmt::Display for Options {
         }
         if let Some(schedule) = &self.audit_cron_job {
             write!(f, " --audit-cron-job {}", quoted(schedule))?;
+        }
+        if self.only_audit {
+            f.write_str(" --only-audit")?;
         }
         if self.contract.reverse {
             f.write_str(" --reverse")?;

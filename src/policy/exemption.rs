@@ -23,6 +23,8 @@ pub struct Exemption {
     pub name: String,
     /// Why it is there.
     pub reason: String,
+    /// Who answers for it, for people.
+    pub owner: Option<String>,
     /// When it stops counting.
     pub expires: Option<Expiry>,
     /// The pools that it is limited to.

@@ -142,7 +142,7 @@ fn unknown_keys_are_refused_at_every_level() {
         ),
         (
             exemption(&json!({"serviceAccount": ["a"]})),
-            "exemptions[0].serviceAccount: found the unknown key serviceAccount; valid is one of name, reason, expires, \
+            "exemptions[0].serviceAccount: found the unknown key serviceAccount; valid is one of name, reason, owner, expires, \
              pools, rules, namespaces, users, groups, serviceAccounts, owners, daemonSets",
         ),
     ]);
@@ -284,6 +284,7 @@ fn names_words_and_numbers_must_be_ones() {
         (pool(&json!({"nodeSelector": {"a": "b c"}})), format!("pools[0].nodeSelector.a: found \"b c\"; {LABEL_VALUE}")),
         (exemption(&json!({"name": "Node Agents"})), format!("exemptions[0].name: found \"Node Agents\"; {dns}")),
         (exemption(&json!({"reason": " "})), format!("exemptions[0].reason: found \" \"; {line}")),
+        (exemption(&json!({"owner": " "})), format!("exemptions[0].owner: found \" \"; {line}")),
         (
             exemption(&json!({"daemonSets": ["Node_Agent"]})),
             "exemptions[0].daemonSets[0]: found \"Node_Agent\"; valid is an object's name, such as node-exporter, or a glob of such"
@@ -951,7 +952,7 @@ fn what_is_printed_loads_as_the_same_contract() {
                 "serviceAccounts": ["ci/*"],
                 "owners": [{"kind": "Job", "name": "7"}, {"kind": "Widget", "name": "*", "apiGroup": "example.com"}],
             },
-            {"name": "whole", "reason": "r", "expires": "2027-01-31T12:00:00+01:00", "namespaces": ["a"]},
+            {"name": "whole", "reason": "r", "owner": "on: call", "expires": "2027-01-31T12:00:00+01:00", "namespaces": ["a"]},
         ],
         "rules": Rule::ALL.iter().map(|rule| (rule.id().to_owned(), json!("off"))).collect::<Map<_, _>>(),
         "templates": "off",

@@ -838,6 +838,43 @@ fn a_cron_job_audits_where_one_is_wanted() {
     assert!(of_kind(&rendered(&yaml, &Options::default()).objects, "CronJob").is_empty());
 }
 
+/// Beside an installation that others rendered: nothing of that is rendered again.
+#[test]
+fn the_cron_job_can_be_had_alone() {
+    let schedule = Some("@daily".to_owned());
+    let options = Options { audit_cron_job: schedule, only_audit: true, network_policy: true, ..Options::default() };
+    let yaml = enforcing(&AUDITS.replace("REPORTS", "openreports"));
+    let alone = rendered(&yaml, &options);
+    let names: Vec<_> = alone
+        .objects
+        .iter()
+        .map(|object| format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "ServiceAccount gpufence-audit",
+            "ClusterRole gpufence-audit",
+            "ClusterRoleBinding gpufence-audit",
+            "CronJob gpufence-audit",
+            "NetworkPolicy gpufence-audit"
+        ]
+    );
+    let all = rendered(&yaml, &Options { only_audit: false, ..options.clone() }).objects;
+    assert!(alone.objects.iter().all(|object| all.contains(object)), "they are the same as in the whole");
+    assert_eq!(rendered(&yaml, &Options { network_policy: false, ..options }).objects.len(), 4);
+    let image = "registry.example.com/gpufence:0.1.0";
+    let (code, out, err) = run(&["--image", image, "--audit-cron-job", "0 6 * * *", "--only-audit"], &[]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.contains(&format!("gpufence manifests --image {image} --audit-cron-job '0 6 * * *' --only-audit\n")),
+        "{out}"
+    );
+    assert_eq!((parsed(&out).len(), out.matches(image).count()), (4, 2));
+    let (code, _, err) = run(&["--only-audit"], &[]);
+    assert!(code == 2 && err.contains("--audit-cron-job <SCHEDULE>"), "{err}");
+}
+
 #[test]
 fn a_schedule_is_five_fields_or_a_word() {
     let with = |schedule: &str, kubernetes: &str| {

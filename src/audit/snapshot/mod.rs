@@ -395,6 +395,13 @@ impl Snapshot {
         self.nodes.binary_search_by(|node| (*node.name).cmp(name)).ok().map(|place| &self.nodes[place])
     }
 
+    /// The pod of a name.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        let place = self.pods.binary_search_by(|pod| (&*pod.namespace, &*pod.name).cmp(&(namespace, name)));
+        place.ok().map(|place| &self.pods[place])
+    }
+
     /// The last of the owners that control an object: of a pod made by a Deployment the Deployment, not the ReplicaSet.
     /// `None` for what nobody controls.
     #[must_use]

@@ -53,10 +53,29 @@ impl RuleGroup<'_> {
 }
 
 impl<'a> Subject<'a> {
-    /// The finding that stands for all of them.
+    /// The finding that stands for all of them: that about the maker, where there is one, since what it makes follows.
     #[must_use]
     pub fn example(&self) -> Option<&'a Finding> {
-        self.findings.first().copied()
+        let own = self.findings.iter().find(|finding| finding.object == *self.maker);
+        own.or_else(|| self.findings.first()).copied()
+    }
+
+    /// The findings beside the example.
+    pub fn others(&self) -> impl Iterator<Item = &'a Finding> {
+        let example = self.example();
+        self.findings
+            .iter()
+            .copied()
+            .filter(move |finding| example.is_none_or(|example| !std::ptr::eq(*finding, example)))
+    }
+
+    /// Whether there is one thing to do, rather than one for each finding. What is to be done about the maker does for
+    /// the pods that follow from it.
+    #[must_use]
+    pub fn has_one_action(&self) -> bool {
+        let Some(example) = self.example() else { return true };
+        let follows = |finding: &Finding| example.object == *self.maker && is_pod(finding) && !is_pod(example);
+        self.others().all(|finding| finding.action == example.action || follows(finding))
     }
 
     /// Whom the findings are about, in one line: `Deployment web/shop: 310 pods, such as Pod web/shop-1 on gpu-3`.
@@ -71,8 +90,14 @@ impl<'a> Subject<'a> {
         match (self.findings.len(), is_made) {
             (1, false) => format!("{}{node}{pool}", example.object),
             (1, true) => format!("{}: {}{node}{pool}", self.maker, example.object),
+            // Its template, and what was made from that.
+            (count, false) if self.others().all(is_pod) && !is_pod(example) => {
+                let pods = count - 1;
+                let plural = if pods == 1 { "" } else { "s" };
+                format!("{} and {pods} pod{plural} of it{pool}", self.maker)
+            }
             (count, _) => {
-                let are_pods = self.findings.iter().all(|finding| &*finding.object.kind == "Pod");
+                let are_pods = self.findings.iter().copied().all(is_pod);
                 let (what, example) = match (are_pods && is_made, is_made) {
                     (true, _) => ("pods", format!(", such as {}{node}", example.object)),
                     (false, true) => ("findings", format!(", such as {}{node}", example.object)),
@@ -83,4 +108,8 @@ impl<'a> Subject<'a> {
             }
         }
     }
+}
+
+fn is_pod(finding: &Finding) -> bool {
+    &*finding.object.kind == "Pod"
 }

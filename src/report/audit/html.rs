@@ -105,6 +105,11 @@ fn write_summary(page: &mut String, audit: &Audit) {
     if summary.pods_unknown {
         write_element(page, "p", super::words::PODS_UNKNOWN);
     }
+    if audit.baseline.is_some() {
+        page.push_str("<p>");
+        write_text(page, &super::words::verdict(audit).1);
+        page.push_str("</p>\n");
+    }
     page.push_str("<p>Scripts are off: this is the summary alone, without the map of nodes.</p>\n</header>\n<main>\n");
     if !gaps.is_empty() {
         page.push_str("<section>\n<h2>What the audit could not see</h2>\n<ul>\n");

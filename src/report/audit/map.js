@@ -276,13 +276,14 @@ function drawAll() {
   drawTop();
   drawPools();
   drawLegend();
-  pending.show(audit.pending);
-  coverage.show(audit.daemonSets);
-  gaps.show(audit.gaps);
+  const fresh = unseen();
+  pending.show(fresh.pending);
+  coverage.show(fresh.daemonSets);
+  gaps.show(fresh.gaps);
   const sections = {
     pools: audit.pools.length, nodes: audit.nodes.length, findings: audit.findings.length,
     occupants: allOccupants.length, 'what-if': drawWhatIf(),
-    pending: audit.pending.length, coverage: audit.daemonSets.length, gaps: audit.gaps.length,
+    pending: fresh.pending.length, coverage: fresh.daemonSets.length, gaps: fresh.gaps.length,
   };
   for (const [id, number] of Object.entries(sections)) byId(id).hidden = number === 0 && id !== 'findings';
   byId('contents').replaceChildren(...Object.entries(sections).filter(([id]) => !byId(id).hidden).map(([id, number]) =>

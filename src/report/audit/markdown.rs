@@ -40,6 +40,10 @@ pub fn markdown(audit: &Audit, shown: Shown) -> String {
     text += &daemon_sets(audit);
     text += &pending(audit);
     text += &gaps(audit, shown.from_files);
+    let as_before = words::as_before(audit);
+    if !as_before.is_empty() {
+        let _ = write!(text, "\n{as_before}\n");
+    }
     text += "\n## What to do next\n\n";
     for step in words::next_steps(audit) {
         let _ = writeln!(text, "- {}", cell(&step));
@@ -247,24 +251,28 @@ fn daemon_sets(audit: &Audit) -> String {
 }
 
 fn pending(audit: &Audit) -> String {
-    if audit.pending.is_empty() {
+    let waiting = audit.unseen().1;
+    if waiting.is_empty() {
         return String::new();
     }
     let mut table = Table::new(&["Pod", "Pool", "Causes", "What keeps it", "What to do"], PENDING);
-    for Pending { object, pool, causes, message, action, .. } in &audit.pending {
+    for Pending { object, pool, causes, message, action, .. } in &waiting {
         let (name, causes) = (object.to_string(), causes.join(", "));
         let pool = pool.as_deref().unwrap_or_default();
-        table.row(&[&name, pool, &causes, message, action], audit.pending.len());
+        table.row(&[&name, pool, &causes, message, action], waiting.len());
     }
     format!("\n## Pods that find no node\n\n{}", table.end())
 }
 
 fn gaps(audit: &Audit, from_files: bool) -> String {
-    if audit.gaps.is_empty() {
+    let gaps = audit.unseen().2;
+    if gaps.is_empty() {
         return String::new();
     }
     let mut table = Table::new(&["What could not be judged"], GAPS);
-    audit.gaps.iter().for_each(|gap| table.row(&[gap], audit.gaps.len()));
+    for gap in &gaps {
+        table.row(&[gap.as_str()], gaps.len());
+    }
     let mut text = format!("\n## Not judged\n\n{}", table.end());
     if from_files {
         let _ = write!(

@@ -103,7 +103,7 @@ fn result(finding: &Finding, index: Option<usize>, file: Option<&str>) -> Value 
         "kind": "resource",
     }]});
     if let Some(file) = file {
-        location["physicalLocation"] = json!({"artifactLocation": {"uri": uri(file)}, "region": {"startLine": 1}});
+        location["physicalLocation"] = json!({"artifactLocation": {"uri": uri(file)}});
     }
     let mut properties = json!({"severity": severity.as_str(), "apiVersion": visible(&object.api_version)});
     let controller = controller.as_ref().map(qualified);

@@ -44,6 +44,11 @@ pub fn text(audit: &Audit, shown: Shown) -> String {
     daemon_sets(&mut page, audit);
     pending(&mut page, audit);
     gaps(&mut page, audit);
+    let as_before = words::as_before(audit);
+    if !as_before.is_empty() {
+        page.gap();
+        page.line(0, &as_before);
+    }
     page.section("What to do next");
     for step in words::next_steps(audit) {
         page.line(2, &format!("- {step}"));
@@ -197,7 +202,8 @@ fn findings_of(page: &mut Page, group: &RuleGroup<'_>) {
         let first = examples.first().map(|finding| part(finding));
         first.filter(|first| examples.len() > 1 && examples.iter().all(|finding| part(finding) == *first))
     };
-    let (message, action) = (shared(|finding| &finding.message), shared(|finding| &finding.action));
+    let are_one = group.subjects.iter().all(Subject::has_one_action);
+    let (message, action) = (shared(|finding| &finding.message), shared(|finding| &finding.action).filter(|_| are_one));
     if let Some(message) = message {
         page.line(2, &format!("all: {message}"));
     }
@@ -210,14 +216,21 @@ fn findings_of(page: &mut Page, group: &RuleGroup<'_>) {
         if message.is_none() {
             page.line(4, &example.message);
         }
+        let is_one = subject.has_one_action();
         if action.is_none() {
             page.action(4, &example.action);
+            if !is_one && !page.shown.everything {
+                page.line(7, "that is for this one; each of the others has its own: --all");
+            }
         }
-        let others = subject.findings.iter().skip(1).filter(|_| page.shown.everything);
+        let others = subject.others().filter(|_| page.shown.everything);
         for finding in others.collect::<Vec<_>>() {
             let node = finding.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
             let field = finding.field.as_ref().map(|field| format!(" at {field}")).unwrap_or_default();
             page.line(4, &format!("{}{node}{field}: {}", finding.object, finding.message));
+            if !is_one && finding.action != example.action {
+                page.action(6, &finding.action);
+            }
         }
     }
     let rest = group.subjects.get(most..).unwrap_or_default();
@@ -259,7 +272,7 @@ fn daemon_sets(page: &mut Page, audit: &Audit) {
 fn pending(page: &mut Page, audit: &Audit) {
     // Pods of one maker that wait for the same are one line.
     let mut waiting: BTreeMap<(&ObjectRef, &[&str]), Vec<&Pending>> = BTreeMap::new();
-    for pending in &audit.pending {
+    for pending in audit.unseen().1 {
         let maker = pending.controller.as_ref().unwrap_or(&pending.object);
         waiting.entry((maker, &pending.causes)).or_default().push(pending);
     }
@@ -292,15 +305,16 @@ fn pending(page: &mut Page, audit: &Audit) {
 }
 
 fn gaps(page: &mut Page, audit: &Audit) {
-    if audit.gaps.is_empty() {
+    let gaps = audit.unseen().2;
+    if gaps.is_empty() {
         return;
     }
     page.section("What could not be judged");
-    for gap in audit.gaps.iter().take(page.most()) {
+    for gap in gaps.iter().take(page.most()) {
         page.line(2, &format!("- {gap}"));
     }
-    if audit.gaps.len() > page.most() {
-        page.more(&format!("{} more", audit.gaps.len() - FEW));
+    if gaps.len() > page.most() {
+        page.more(&format!("{} more", gaps.len() - FEW));
     }
     if page.shown.from_files {
         page.line(2, "All that an audit asks for, beside the customResources of the contract, is written by:");

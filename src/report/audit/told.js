@@ -14,6 +14,25 @@ function verdictOf({ high, medium, low, info }) {
   return ['fine', 'The fence holds: nothing was found.'];
 }
 
+/** What only a baseline hides, in words; empty without one. */
+function sinceWords({ hidden = 0, resolved = 0 }) {
+  if (!audit.baseline) return '';
+  const gone = resolved ? `, ${count.format(resolved)} of the baseline ${resolved === 1 ? 'is' : 'are'} gone` : '';
+  return `since ${audit.baseline.source} (${plural(hidden, 'known finding')} not shown${gone})`;
+}
+
+/** What of DaemonSets, pending pods and gaps is new since the baseline; all of it without one. */
+function unseen() {
+  if (!audit.baseline) return audit;
+  const about = (rule) => new Set(audit.findings.filter((finding) => finding.rule === rule).map(({ object }) => nameOf(object)));
+  const [sets, pods, known] = [about('daemonset-left-out'), about('pod-pending'), new Set(audit.baseline.knownGaps)];
+  return {
+    daemonSets: audit.daemonSets.filter(({ daemonSet }) => sets.has(nameOf(daemonSet))),
+    pending: audit.pending.filter(({ object }) => pods.has(nameOf(object))),
+    gaps: audit.gaps.filter((gap) => !known.has(gap)),
+  };
+}
+
 function drawTop() {
   const { summary } = audit;
   byId('source').textContent = visible(audit.source || 'Cluster');
@@ -21,11 +40,13 @@ function drawTop() {
   const taken = new Date(audit.taken);
   const time = Number.isNaN(taken.getTime()) ? audit.taken : `${audit.taken.slice(0, 16).replace('T', ' ')} UTC`;
   byId('facts').replaceChildren(make('time', { datetime: audit.taken }, time), `, contract ${audit.contract ? `${audit.contract}, ` : ''}in mode ${audit.mode}`);
-  const [kind, words] = verdictOf(summary.findings);
+  const [kind, all] = verdictOf(summary.findings);
+  const since = sinceWords(summary);
+  const words = !since ? all : kind === 'fine' ? `Nothing new ${since}.` : `New ${since}: ${all}`;
   byId('verdict').classList.add(kind);
   byId('verdict').replaceChildren(
-    make('p', {}, words, summary.podsUnknown && make('span', { class: 'blind' }, 'The pods are not known: what is free is not known, nor who is on GPU nodes. '), audit.gaps.length > 0 && make('span', { class: 'blind' }, 'The audit did not see everything: ',
-      make('button', { type: 'button', class: 'link', click: () => goTo('gaps') }, plural(audit.gaps.length, 'gap')), '.')),
+    make('p', {}, words, summary.podsUnknown && make('span', { class: 'blind' }, 'The pods are not known: what is free is not known, nor who is on GPU nodes. '), unseen().gaps.length > 0 && make('span', { class: 'blind' }, 'The audit did not see everything: ',
+      make('button', { type: 'button', class: 'link', click: () => goTo('gaps') }, plural(unseen().gaps.length, 'gap')), '.')),
     make('ul', { class: 'severities' }, SEVERITIES.map((severity) => make('li', {}, make('button', {
       type: 'button',
       class: severity,

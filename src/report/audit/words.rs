@@ -49,11 +49,33 @@ pub fn verdict(audit: &Audit) -> (Option<Severity>, String) {
         None if audit.gaps.is_empty() => "Nothing breaks the contract.".to_owned(),
         None => "Nothing that is known breaks the contract, and not everything is known.".to_owned(),
     };
+    let Some(since) = since(audit) else { return (worst, said) };
+    let said = match worst {
+        None => format!("Nothing new {since}."),
+        Some(_) => format!("New {since}: {}", uncapitalised(&said)),
+    };
     (worst, said)
 }
 
 /// What is said beside the verdict where there may be more pods.
 pub(super) const PODS_UNKNOWN: &str = "The pods are not known: what is free is not known, nor who is on GPU nodes.";
+
+/// What a baseline hides: `since baseline.json, whose 82 findings ...`.
+fn since(audit: &Audit) -> Option<String> {
+    let baseline = audit.baseline.as_ref()?;
+    let hidden = number(audit.summary.hidden.unwrap_or_default(), "known finding is", "known findings are");
+    let gone = match audit.summary.resolved.unwrap_or_default() {
+        0 => String::new(),
+        1 => ", 1 of the baseline is gone".to_owned(),
+        gone => format!(", {gone} of the baseline are gone"),
+    };
+    Some(format!("since {} ({hidden} not shown{gone})", baseline.source))
+}
+
+fn uncapitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
 
 /// What tells most about how bad it is, in one line; empty where there is nothing to tell.
 #[must_use]
@@ -85,7 +107,7 @@ pub fn facts(audit: &Audit) -> String {
         let separator = if facts.is_empty() { "" } else { " " };
         facts = format!("{PODS_UNKNOWN}{separator}{facts}");
     }
-    if !audit.gaps.is_empty() {
+    if !audit.unseen().2.is_empty() {
         let separator = if facts.is_empty() { "" } else { " " };
         facts = format!("{facts}{separator}Not everything could be judged: see below.");
     }
@@ -99,10 +121,26 @@ fn capitalised(text: &str) -> String {
 
 /// The DaemonSets that do not reach GPU nodes though they should, or would not with the taints.
 pub(super) fn left_out(audit: &Audit) -> impl Iterator<Item = &Coverage> {
-    let is_left_out = |coverage: &&Coverage| {
-        coverage.expected && (!coverage.missing.is_empty() || coverage.with_taints < coverage.selected)
-    };
-    audit.daemon_sets.iter().filter(is_left_out)
+    audit.unseen().0.into_iter().filter(|coverage| is_left_out(coverage))
+}
+
+fn is_left_out(coverage: &Coverage) -> bool {
+    coverage.expected && (!coverage.missing.is_empty() || coverage.with_taints < coverage.selected)
+}
+
+/// What is not shown of DaemonSets, pending pods and gaps, because the baseline has it; empty where nothing is.
+pub(super) fn as_before(audit: &Audit) -> String {
+    let (sets, pods, gaps) = audit.unseen();
+    let all_sets = audit.daemon_sets.iter().filter(|coverage| is_left_out(coverage)).count();
+    let new_sets = sets.into_iter().filter(|coverage| is_left_out(coverage)).count();
+    let parts = [
+        (all_sets - new_sets, "DaemonSet that misses GPU nodes", "DaemonSets that miss GPU nodes"),
+        (audit.pending.len() - pods.len(), "pod that finds no node", "pods that find no node"),
+        (audit.gaps.len() - gaps.len(), "gap", "gaps"),
+    ];
+    let parts = parts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| number(count, one, many));
+    let parts: Vec<_> = parts.collect();
+    if parts.is_empty() { String::new() } else { format!("As in the baseline, and not shown: {}.", parts.join(", ")) }
 }
 
 /// The first few names of a list, and how many more there are.
@@ -147,7 +185,9 @@ pub fn next_steps(audit: &Audit) -> Vec<String> {
             audit.mode
         ));
     }
-    if audit.findings.is_empty() {
+    if audit.baseline.is_some() {
+        steps.push("Without --baseline everything is shown, what was known among it.".to_owned());
+    } else if audit.findings.is_empty() {
         steps.push("Run this at intervals, with --fail-on high in a pipeline: it exits with 1 then.".to_owned());
     } else {
         steps.push(

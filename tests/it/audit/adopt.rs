@@ -1,6 +1,7 @@
 //! The exemptions under which what runs today goes on running.
 
 use gpufence::audit::adopt;
+use gpufence::contract::exemptions_yaml;
 use gpufence::policy::{MIRROR_ANNOTATION, Policy};
 use gpufence::review::{self, Webhook};
 use proptest::collection::vec;
@@ -20,10 +21,10 @@ fn exact() -> Value {
 }
 
 fn printed(policy: &Policy, cluster: &Cluster) -> String {
-    adopt(policy, &cluster.snapshot(policy), NOW, NOW + MONTH)
+    adopt(policy, &cluster.snapshot(policy), &exemptions_yaml(policy).unwrap(), NOW, NOW + MONTH)
 }
 
-/// The contract with the printed exemptions beside its own, enforced everywhere.
+/// The contract with the printed exemptions in the place of its own, enforced everywhere.
 fn adopting(contract: &str, printed: &str) -> Policy {
     with(whole(contract), printed)
 }
@@ -37,7 +38,9 @@ fn with(mut full: Value, printed: &str) -> Policy {
     let printed: Value = serde_saphyr::from_str(printed).unwrap();
     full["mode"] = "enforce".into();
     full["rollout"] = json!([]);
-    full["exemptions"].as_array_mut().unwrap().extend(printed["exemptions"].as_array().unwrap().iter().cloned());
+    let own = full["exemptions"].as_array().unwrap();
+    assert_eq!(printed["exemptions"].as_array().unwrap()[..own.len()], own[..], "its own come first, as they were");
+    full["exemptions"] = printed["exemptions"].clone();
     support::policy(&full.to_string())
 }
 
@@ -73,37 +76,52 @@ fn each_exemption_is_for_one_owner_and_for_what_it_breaks() {
     let policy = super::cluster::policy(CONTRACT);
     assert_eq!(
         printed(&policy, &cluster),
-        r#"# What runs on 2026-11-30 and the contract would refuse. Add these to its exemptions; each counts until 2026-12-30.
+        r##"# All exemptions: those of the contract as it is, and those under which what runs on 2026-11-30 goes on running; these
+# count until 2026-12-30. Put this list in the place of the contract's own exemptions, for a list replaces another.
+# 1 workload needs you: who makes the pods is not known. They are below in comments: put the service account of the operator
+# that does in the place of NAMESPACE/NAME, and take away the #.
+# Not covered by this list: 1, named at its end.
 exemptions:
-  # Owner: DaemonSet web/agent
+  # DaemonSet web/agent
   - name: "adopted-web-agent"
     reason: "DaemonSet web/agent has no pod today"
+    owner: "namespace web"
     expires: "2026-12-30"
     pools: ["nvidia"]
     rules: [toleration-outside-allowlist]
     namespaces: ["web"]
     daemonSets: ["agent"]
-  # Owner: Deployment web/shop
+  # Deployment web/shop
   - name: "adopted-web-shop"
     reason: "Deployment web/shop runs since 2026-11-01 on 2 GPU nodes"
+    owner: "namespace web"
     expires: "2026-12-30"
     pools: ["nvidia"]
     rules: [toleration-outside-allowlist]
     namespaces: ["web"]
     owners: [{kind: ReplicaSet, apiGroup: apps, name: "shop-*"}]
-  # Owner: CronJob web/nightly
+  # CronJob web/nightly
   - name: "adopted-web-nightly"
     reason: "CronJob web/nightly has no pod today"
+    owner: "namespace web"
     expires: "2026-12-30"
     pools: ["nvidia"]
     rules: [gpu-request-outside-allowlist]
     namespaces: ["web"]
     owners: [{kind: Job, apiGroup: batch, name: "nightly-*"}]
+  # Needs you: CloneSet web/odd
+  # - name: "adopted-web-odd"
+  #   reason: "CloneSet web/odd waits for a node"
+  #   owner: "namespace web"
+  #   expires: "2026-12-30"
+  #   pools: ["nvidia"]
+  #   rules: [toleration-outside-allowlist]
+  #   namespaces: ["web"]
+  #   owners: [{kind: CloneSet, apiGroup: apps, name: "odd"}]
+  #   serviceAccounts: ["NAMESPACE/NAME"]
 # Pods that no controller makes. What runs goes on running; to create one again, exempt who does (users, groups or serviceAccounts):
 #   Pod web/alone: toleration-outside-allowlist
-# Owners whose pods no controller of Kubernetes' own makes. Exempt the user name under which they are made (serviceAccounts beside owners):
-#   CloneSet web/odd: toleration-outside-allowlist
-"#
+"##
     );
 }
 
@@ -117,7 +135,11 @@ fn where_nothing_breaks_the_contract_there_is_nothing_to_adopt() {
         .object(pod("ml/train").gpus(1).owned_by("Job/train"))
         .object(pod("web/static").on("gpu-1").tolerates(json!({"operator": "Exists"})).edit(mirror))
         .object(pod("web/ended").tolerates(exact()).phase("Succeeded"));
-    assert!(printed(&policy, &cluster).ends_with(".\nexemptions: []\n"), "{}", printed(&policy, &cluster));
+    assert!(
+        printed(&policy, &cluster).ends_with(" replaces another.\nexemptions: []\n"),
+        "{}",
+        printed(&policy, &cluster)
+    );
 }
 
 /// Each kind of owner, by pods alone and by its template alone, and every rule that can refuse.
@@ -218,14 +240,14 @@ fn a_custom_resource_is_left_out_where_its_pods_cannot_be_named() {
     });
     let alone = Cluster::new().object(widget.clone());
     let text = printed(&policy, &alone);
-    assert!(text.ends_with("#   Widget web/w: toleration-outside-allowlist\n"), "{text}");
+    assert!(text.contains("  # Needs you: Widget web/w\n"), "{text}");
     let mut set = workload("ReplicaSet", "web/w-7f6b9d5c48", pod("web/x"));
     set["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "controller": true}]);
     let with_pods = alone.object(set).object(pod("web/w-x").tolerates(exact()).owned_by("ReplicaSet/w-7f6b9d5c48"));
     let text = printed(&policy, &with_pods);
-    assert!(text.contains("# Owner: Widget web/w\n") && text.contains(r#"name: "w-*"}"#), "{text}");
-    assert!(!text.contains("#   Widget"), "{text}");
+    assert!(text.contains("\n  # Widget web/w\n") && text.contains(r#"name: "w-*"}"#), "{text}");
+    assert!(!text.contains("Needs you"), "{text}");
 }
 
 /// Under every contract, in every mode: what a controller makes is created again, and all else is named.
@@ -244,7 +266,7 @@ fn nothing_that_can_be_exempted_is_refused_when_the_contract_starts_to_enforce()
         }
         let policy = &policies[contract];
         let snapshot = cluster.snapshot(policy);
-        let text = adopt(policy, &snapshot, NOW, NOW + MONTH);
+        let text = adopt(policy, &snapshot, &exemptions_yaml(policy).unwrap(), NOW, NOW + MONTH);
         let enforcing = with(wholes[contract].clone(), &text);
         adopted.set(adopted.get() + enforcing.exemptions().len() - policy.exemptions().len());
         for pod in &snapshot.pods {
@@ -259,7 +281,9 @@ fn nothing_that_can_be_exempted_is_refused_when_the_contract_starts_to_enforce()
             let top = snapshot.top_controller(pod.controller.as_ref()).filter(|_| pod.is_stored);
             let top = top.cloned().unwrap_or_else(|| pod.object());
             let is_named = text.lines().any(|line| {
-                line.strip_prefix(&format!("#   {top}")).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+                let rest =
+                    ["#   ", "  # Needs you: "].iter().find_map(|start| line.strip_prefix(&format!("{start}{top}")));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
             });
             prop_assert!(
                 is_named,
@@ -276,4 +300,106 @@ fn nothing_that_can_be_exempted_is_refused_when_the_contract_starts_to_enforce()
         Ok(())
     });
     assert!(adopted.get() > 15, "{}: such pods show little", adopted.get());
+}
+
+/// A list of a contract replaces the one beneath it: what is printed holds all that the contract has, the built-in
+/// exemption of the agents of nodes among it.
+#[test]
+fn the_list_is_whole() {
+    let yaml = CONTRACT.replace("exemptions: []\n", "");
+    let policy = super::cluster::policy(&yaml);
+    let names = |text: &str| {
+        let policy = super::cluster::policy(&format!("{yaml}\n{text}"));
+        policy.exemptions().iter().map(|exemption| exemption.name.clone()).collect::<Vec<_>>()
+    };
+    let quiet = Cluster::new().contract(&yaml).object(gpu_node("gpu-1"));
+    assert_eq!(names(&printed(&policy, &quiet)), ["node-agents"]);
+    let agent = pod("kube-system/proxy").tolerates(json!({"operator": "Exists"})).owned_by("DaemonSet/kube-proxy");
+    let sneaky = pod("web/db-0").tolerates(exact()).owned_by("StatefulSet/db").on("gpu-1");
+    let cluster = quiet.object(agent.clone()).object(sneaky);
+    let text = printed(&policy, &cluster);
+    assert_eq!(names(&text), ["node-agents", "adopted-web-db"], "{text}");
+    let adopted = super::cluster::policy(&format!("{yaml}\n{text}"));
+    assert_eq!(refused(&adopted, &cluster, &agent.into()), Ok(vec![]), "{text}");
+}
+
+/// Whom an exemption can name but for the one who makes the pods: a person fills that in, and then it counts.
+#[test]
+fn an_unknown_maker_is_for_a_person_to_fill_in() {
+    let policy = super::cluster::policy(CONTRACT);
+    let ray = |name: &str| {
+        pod(name).tolerates(exact()).on("gpu-1").label("team", "vision").edit(|pod| {
+            pod["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "u", "controller": true}]);
+        })
+    };
+    let cluster = Cluster::new().object(gpu_node("gpu-1")).objects([ray("web/ray-head"), ray("web/ray-worker")]);
+    let text = printed(&policy, &cluster);
+    assert!(text.contains("# 1 workload needs you: who makes the pods is not known."), "{text}");
+    let expected = r##"exemptions: []
+  # Needs you: RayCluster web/ray
+  # - name: "adopted-web-ray"
+  #   reason: "RayCluster web/ray runs since 2026-11-01 on 1 GPU node"
+  #   owner: "vision"
+  #   expires: "2026-12-30"
+  #   pools: ["nvidia"]
+  #   rules: [toleration-outside-allowlist]
+  #   namespaces: ["web"]
+  #   owners: [{kind: RayCluster, apiGroup: ray.io, name: "ray"}]
+  #   serviceAccounts: ["NAMESPACE/NAME"]
+"##;
+    assert!(text.ends_with(expected), "{text}");
+    // As it is, it is refused; filled in, it is taken.
+    let uncommented = text.replace("exemptions: []", "exemptions:").replace("  # - ", "  - ").replace("  #   ", "    ");
+    let contract = |text: &str| CONTRACT.replace("exemptions: []\n", text);
+    assert!(support::try_contract(&contract(&uncommented)).is_err());
+    let filled = contract(&uncommented.replace("NAMESPACE/NAME", "ray-system/kuberay-operator"));
+    assert_eq!(super::cluster::policy(&filled).exemptions()[0].owner.as_deref(), Some("vision"));
+    let two = cluster.object(pod("web/other").tolerates(exact()).owned_by("CloneSet/other"));
+    assert!(printed(&policy, &two).contains("# 2 workloads need you"));
+}
+
+/// Its own label counts, then that of its pods, then that of the namespace; else the namespace answers.
+#[test]
+fn somebody_answers_for_each() {
+    let policy = super::cluster::policy(CONTRACT);
+    let sneaky = || pod("web/db-0").tolerates(exact()).owned_by("StatefulSet/db");
+    let set = |owner: Option<&str>| {
+        let mut set = workload("StatefulSet", "web/db", pod("web/x").tolerates(exact()));
+        if let Some(owner) = owner {
+            set["metadata"]["annotations"]["owner"] = owner.into();
+        }
+        set
+    };
+    let line = |cluster: &Cluster| {
+        let text = printed(&policy, cluster);
+        text.lines().find_map(|line| line.strip_prefix("    owner: ")).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let plain = Cluster::new().object(sneaky()).object(set(None));
+    assert_eq!(line(&plain), r#""namespace web""#);
+    let team =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web", "labels": {"team": "shops"}}});
+    let mut labelled = plain.clone();
+    labelled.objects.retain(|object| object["metadata"]["name"] != "web");
+    assert_eq!(line(&labelled.object(team)), r#""shops""#);
+    let of_pods = |key| Cluster::new().object(sneaky().label(key, "pods")).object(set(None));
+    assert_eq!(line(&of_pods("app.kubernetes.io/part-of")), r#""pods""#);
+    assert_eq!(line(&of_pods("app.kubernetes.io/managed-by")), r#""namespace web""#);
+    let own = |owner| Cluster::new().object(sneaky().label("team", "pods")).object(set(Some(owner)));
+    assert_eq!(line(&own("jane@example.com, on call")), r#""jane@example.com, on call""#);
+    for odd in ["two\nlines", " ", &"a".repeat(121)] {
+        assert_eq!(line(&own(odd)), r#""pods""#, "{odd:?}");
+    }
+}
+
+/// A pod that waits runs nowhere.
+#[test]
+fn what_waits_is_not_said_to_run() {
+    let policy = super::cluster::policy(CONTRACT);
+    let waiting = pod("web/db-0").tolerates(exact()).owned_by("StatefulSet/db").unschedulable("no");
+    let text = printed(&policy, &Cluster::new().object(waiting.clone()));
+    assert!(text.contains(r#"reason: "StatefulSet web/db waits for a node""#), "{text}");
+    let running = pod("web/db-1").tolerates(exact()).owned_by("StatefulSet/db").on("gpu-1");
+    let text = printed(&policy, &Cluster::new().object(gpu_node("gpu-1")).object(waiting).object(running));
+    assert!(text.contains(r#"reason: "StatefulSet web/db runs since 2026-11-01 on 1 GPU node""#), "{text}");
 }

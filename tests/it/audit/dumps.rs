@@ -362,7 +362,7 @@ fn a_job_that_has_ended_is_no_template() {
         let cluster = Cluster::new().object(owned_by(job, "jobset.x-k8s.io/v1alpha2", "JobSet", "set"));
         let policy = policy(CONTRACT);
         let snapshot = cluster.snapshot(&policy);
-        let adopted = gpufence::audit::adopt(&policy, &snapshot, NOW, NOW + 86_400);
+        let adopted = gpufence::audit::adopt(&policy, &snapshot, "[]", NOW, NOW + 86_400);
         let mut saved = Vec::new();
         snapshot.save(&mut saved).unwrap();
         let mut again = Builder::new(&policy);

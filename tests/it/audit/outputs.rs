@@ -12,7 +12,7 @@ use gpufence::audit::snapshot::{Amounts, Qos};
 use gpufence::audit::{
     Affected, Audit, BudgetInTheWay, ByClass, Check, Class, Coverage, DaemonSetChange, DaemonSetFate, Entry, Fate,
     Finding, GpuResource, Gpus, Newcomers, NodeAccount, NodeBackup, NodeChange, ObjectRef, Occupant, Pending,
-    PoolAccount, Severity, Step, Summary, Then, Totals, What, WhatIf,
+    PoolAccount, Severity, Since, Step, Summary, Then, Totals, What, WhatIf,
 };
 use gpufence::policy::Rule;
 use gpufence::report::audit::{
@@ -171,8 +171,8 @@ fn sample() -> Audit {
             pods_unknown: false,
             pods_on_gpu_nodes: ByClass { gpu_workload: 6, daemon_set: 12, platform: 1, ordinary: 25 },
             findings: counted,
-            hidden: Some(4),
-            resolved: Some(2),
+            hidden: None,
+            resolved: None,
         },
         pools: vec![
             PoolAccount {
@@ -259,6 +259,17 @@ fn changed() -> WhatIf {
     }
 }
 
+/// What of the sample is new since a baseline that had nearly all of it.
+fn since() -> Audit {
+    let mut audit = sample();
+    let hidden = audit.findings.len() - 3;
+    audit.findings.retain(|finding| finding.object.name.ends_with("gpu-3") || finding.rule == Check::PodPending);
+    audit.summary.hidden = Some(hidden);
+    audit.summary.resolved = Some(2);
+    audit.baseline = Some(Since { source: "base.json".into(), known_gaps: vec![audit.gaps[0].clone()] });
+    audit
+}
+
 const FROM_FILES: Shown = Shown { everything: false, coloured: false, from_files: true };
 
 #[track_caller]
@@ -281,6 +292,8 @@ fn the_golden_files_are_what_is_printed() {
     is_golden("all.txt", &text(&audit, Shown { everything: true, from_files: false, coloured: false }));
     is_golden("clean.txt", &text(&clean(), Shown::default()));
     is_golden("audit.md", &markdown(&audit, FROM_FILES));
+    is_golden("since.txt", &text(&since(), FROM_FILES));
+    is_golden("since.md", &markdown(&since(), FROM_FILES));
     is_golden("clean.md", &markdown(&clean(), Shown::default()));
     is_golden("what-if.md", &markdown(&Audit { what_if: Some(changed()), ..clean() }, Shown::default()));
     is_golden("audit.json", &json(&audit).unwrap());
@@ -343,6 +356,64 @@ fn pods_of_one_maker_are_one_line() {
     let groups = by_rule(&audit.findings);
     assert_eq!((groups.len(), groups[0].subjects.len(), groups[0].count()), (1, 1, 10_000));
     assert_eq!(text(&audit, Shown { everything: true, ..Shown::default() }).matches("Pod web/shop-").count(), 10_000);
+}
+
+/// The template comes first and its pods follow from it; where each finding has a command of its own, that is said.
+#[test]
+fn what_is_made_follows_from_its_template() {
+    let rule = Check::Contract(Rule::BroadToleration);
+    let maker = object("workload.example.com/v1", "Widget", "ml/train");
+    let at = |who: ObjectRef, action: &str| Finding::new(rule, Severity::High, who, "tolerates too much", action);
+    let of_pod =
+        |name: &str| at(object("v1", "Pod", name), &format!("kubectl delete pod {name}")).made_by(Some(&maker));
+    let mut audit = clean();
+    audit.findings = vec![of_pod("ml/a"), of_pod("ml/b"), at(maker.clone(), "change the template")];
+    let lines = |audit: &Audit, everything: bool| {
+        let printed = text(audit, Shown { everything, ..Shown::default() });
+        let from = printed.find("HIGH").unwrap();
+        printed[from..].lines().skip(1).take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let whole = ["  Widget ml/train and 2 pods of it", "    tolerates too much", "    -> change the template"];
+    assert_eq!(lines(&audit, false), whole);
+    assert_eq!(lines(&audit, true).len(), 5, "each pod is named: {:?}", lines(&audit, true));
+    // Without the template each pod has its own.
+    audit.findings.pop();
+    assert_eq!(
+        lines(&audit, false),
+        [
+            "  Widget ml/train: 2 pods, such as Pod ml/a",
+            "    tolerates too much",
+            "    -> kubectl delete pod ml/a",
+            "       that is for this one; each of the others has its own: --all",
+        ]
+    );
+    let all = lines(&audit, true);
+    assert!(all.contains(&"      -> kubectl delete pod ml/b".to_owned()), "{all:?}");
+    // What is the same for both stands once.
+    audit.findings[1].action = audit.findings[0].action.clone();
+    assert_eq!(lines(&audit, false).len(), 3);
+}
+
+/// What a baseline had is not told as new, and never as nothing.
+#[test]
+fn a_baseline_is_said_to_be_one() {
+    let mut audit = since();
+    let said = "New since base.json (28 known findings are not shown, 2 of the baseline are gone): 1 finding is high: the \
+                fence is open, or GPUs cannot be used.";
+    assert_eq!(verdict(&audit).1, said);
+    let (sets, pods, gaps) = audit.unseen();
+    assert_eq!((sets.len(), pods.len(), gaps.len()), (0, 1, 1));
+    audit.findings.clear();
+    audit.summary.resolved = Some(0);
+    assert_eq!(verdict(&audit), (None, "Nothing new since base.json (28 known findings are not shown).".into()));
+    audit.summary.resolved = Some(1);
+    assert!(verdict(&audit).1.ends_with("not shown, 1 of the baseline is gone)."));
+    let known = "As in the baseline, and not shown: 2 DaemonSets that miss GPU nodes, 3 pods that find no node, 1 gap.";
+    for printed in [text(&audit, FROM_FILES), markdown(&audit, FROM_FILES)] {
+        assert!(printed.contains(known), "{printed}");
+        assert!(!printed.contains("fluent-bit") && !printed.contains("Nothing breaks"), "{printed}");
+    }
+    assert_eq!(sample().unseen().0.len(), sample().daemon_sets.len());
 }
 
 /// The worst severity comes first, then the rule's place in the catalogue, then who has most of it.
@@ -490,6 +561,7 @@ fn sarif_has_what_its_readers_require() {
             let location = &result["locations"][0];
             assert_eq!(location["physicalLocation"]["artifactLocation"]["uri"].as_str(), uri);
             assert_eq!(location.get("physicalLocation").is_some(), uri.is_some());
+            assert_eq!(location["physicalLocation"].get("region"), None, "no line is known");
         }
         let names = |index: usize| results[index]["locations"][0]["logicalLocations"][0]["fullyQualifiedName"].clone();
         assert_eq!((names(0), names(2)), (json!("Node/gpu-2"), json!("Pod/web/shop-01")));
@@ -610,6 +682,7 @@ fn the_schema_says_what_the_json_has_and_no_more() {
     let mut seen = Schema::holds(&json(&Audit { what_if: Some(changed()), ..sample() }).unwrap());
     let summary = Summary { pods_unknown: true, ..Summary::default() };
     seen.extend(Schema::holds(&json(&Audit { summary, ..clean() }).unwrap()));
+    seen.extend(Schema::holds(&json(&since()).unwrap()));
     assert_eq!(described().difference(&seen).collect::<Vec<_>>(), Vec::<&String>::new());
     Schema::holds(&json(&clean()).unwrap());
     // It is no schema of anything: what is amiss is seen.
