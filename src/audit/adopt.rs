@@ -378,7 +378,7 @@ fn owner(kind: &str, group: &str, name: &str, controller: Option<Controller>) ->
 }
 
 /// The labels and annotations that say who answers for something, the most telling first.
-const ANSWERS: [&str; 3] = ["owner", "team", "app.kubernetes.io/part-of"];
+pub(super) const ANSWERS: [&str; 3] = ["owner", "team", "app.kubernetes.io/part-of"];
 
 /// Who answers for an object, as its metadata say.
 fn who_answers(metadata: &Value) -> Option<String> {

@@ -467,7 +467,10 @@ fn tell_away(tried: &[Tried<'_, '_>], told: &mut Told) {
         told.push(
             "room",
             format!("{} {carry} a taint that comes and goes by itself ({names})", passing.len()),
-            format!("See what the node is at: kubectl describe node {first}"),
+            format!(
+                "Wait: it goes by itself; what the node is at says {}",
+                command("kubectl describe node", &[first], "")
+            ),
         );
     }
     if let Some(first) = not_ready.first() {

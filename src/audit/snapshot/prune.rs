@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::read;
+use crate::audit::adopt::ANSWERS;
 use crate::policy::{CustomResource, JsonPath, Kind, MIRROR_ANNOTATION, PodSpecs, Policy, RawMap, blank};
 
 /// What is read of something like a pod's spec, beside its containers and resources.
@@ -41,7 +42,8 @@ impl Kept {
             models.chain(&pool.markers.annotations)
         });
         let selection = policy.selection().annotation.iter();
-        let annotations = of_pools.chain(selection).cloned().chain([MIRROR_ANNOTATION.to_owned()]).collect();
+        let others = ANSWERS.into_iter().chain([MIRROR_ANNOTATION]).map(str::to_owned);
+        let annotations = of_pools.chain(selection).cloned().chain(others).collect();
         Self { annotations }
     }
 

@@ -49,7 +49,7 @@ fn a_missing_toleration_is_named_with_the_line_to_add() {
         &only([gpu_node("gpu-1")], pod().owned_by("ReplicaSet/train")),
         &["toleration"],
         message,
-        "The webhook gives it the toleration when it is created anew: kubectl delete pod --namespace ml train",
+        "The webhook gives it the toleration when it is created anew: kubectl delete pod train --namespace ml",
     );
     let audit = Cluster::new()
         .contract(&CONTRACT.replace("mode: enforce", "mode: audit"))
@@ -269,7 +269,7 @@ fn the_action_is_for_the_nearest_node() {
     let starting = gpu_node("gpu-1").taint("node.cilium.io/agent-not-ready", "", "NoExecute");
     assert_eq!(
         only([starting], waiting("ml/train")).2,
-        "Wait: node.cilium.io/agent-not-ready:NoExecute goes by itself"
+        "Wait: it goes by itself; what the node is at says kubectl describe node gpu-1"
     );
 }
 
@@ -353,7 +353,7 @@ fn nodes_that_take_no_pods_are_named() {
         &only([gpu_node("gpu-1").taint("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule")], waiting("ml/train")),
         &["room"],
         "1 node carries a taint that comes and goes by itself (gpu-1).",
-        "See what the node is at: kubectl describe node gpu-1",
+        "Wait: it goes by itself; what the node is at says kubectl describe node gpu-1",
     );
     // As a cluster has it: the taint is there as well, and is not one to be tolerated.
     let cordoned = gpu_node("gpu-1").cordoned().taint("node.kubernetes.io/unschedulable", "", "NoSchedule");
