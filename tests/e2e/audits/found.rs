@@ -10,7 +10,9 @@ fn broken(world: &World) {
         world.namespace(namespace);
     }
     // Those that are as they should be are the more.
-    ["gpu-1", "gpu-3"].into_iter().for_each(|name| drop(world.gpu_node(name)));
+    for name in ["gpu-1", "gpu-3"] {
+        world.gpu_node(name);
+    }
     world.node("gpu-2", 8, &json!({LABEL: "nvidia"}), &json!([]));
     let deployment = world.make(&workload("Deployment", "shop", "web", &Pod::named("shop")).0);
     let mut replica_set = workload("ReplicaSet", "shop-1", "web", &Pod::named("shop")).0;

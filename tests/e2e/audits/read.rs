@@ -7,7 +7,7 @@ use crate::features::has_resource;
 use crate::objects::{Pod, TEMPLATES, workload};
 use crate::world::{OWN_NAMESPACES, World};
 
-/// The version of PodDisruptionBudgets that there is.
+/// The version of `PodDisruptionBudgets` that there is.
 fn budgets() -> &'static str {
     if has_resource("/apis/policy/v1", "poddisruptionbudgets") { "policy/v1" } else { "policy/v1beta1" }
 }

@@ -224,7 +224,9 @@ fn a_namespace_that_is_gone_or_going_needs_no_report() {
     let Some(world) = World::new() else { return };
     let form = ReportForm::OpenReports;
     define(&world, form);
-    ["going", "web"].into_iter().for_each(|namespace| world.namespace(namespace));
+    for namespace in ["going", "web"] {
+        world.namespace(namespace);
+    }
     admin().delete("/api/v1/namespaces/going").stored();
     let findings = ["gone", "going", "web"].map(|namespace| finding(Severity::High, "Pod", namespace, "shop"));
     assert_eq!(counts(&published(form, &audit_of(findings.into(), NOW))), (2, 0, 0));
@@ -290,7 +292,9 @@ fn writes_follow_each_other_at_a_pace() {
     let form = ReportForm::OpenReports;
     define(&world, form);
     let namespaces = ["a", "b", "c"];
-    namespaces.iter().for_each(|namespace| world.namespace(namespace));
+    for namespace in namespaces {
+        world.namespace(namespace);
+    }
     let findings = namespaces.map(|namespace| finding(Severity::High, "Pod", namespace, "shop"));
     let audit = audit_of(findings.into(), NOW);
     let pace = Duration::from_millis(300);

@@ -76,7 +76,7 @@ fn each_exemption_is_for_one_owner_and_for_what_it_breaks() {
     let policy = super::cluster::policy(CONTRACT);
     assert_eq!(
         printed(&policy, &cluster),
-        r##"# All exemptions: those of the contract as it is, and those under which what runs on 2026-11-30 goes on running; these
+        r#"# All exemptions: those of the contract as it is, and those under which what runs on 2026-11-30 goes on running; these
 # count until 2026-12-30. Put this list in the place of the contract's own exemptions, for a list replaces another.
 # 1 workload needs you: who makes the pods is not known. They are below in comments: put the service account of the operator
 # that does in the place of NAMESPACE/NAME, and take away the #.
@@ -121,7 +121,7 @@ exemptions:
   #   serviceAccounts: ["NAMESPACE/NAME"]
 # Pods that no controller makes. What runs goes on running; to create one again, exempt who does (users, groups or serviceAccounts):
 #   Pod web/alone: toleration-outside-allowlist
-"##
+"#
     );
 }
 
@@ -336,7 +336,7 @@ fn an_unknown_maker_is_for_a_person_to_fill_in() {
     let cluster = Cluster::new().object(gpu_node("gpu-1")).objects([ray("web/ray-head"), ray("web/ray-worker")]);
     let text = printed(&policy, &cluster);
     assert!(text.contains("# 1 workload needs you: who makes the pods is not known."), "{text}");
-    let expected = r##"exemptions: []
+    let expected = r#"exemptions: []
   # Needs you: RayCluster web/ray
   # - name: "adopted-web-ray"
   #   reason: "RayCluster web/ray runs since 2026-11-01 on 1 GPU node"
@@ -347,7 +347,7 @@ fn an_unknown_maker_is_for_a_person_to_fill_in() {
   #   namespaces: ["web"]
   #   owners: [{kind: RayCluster, apiGroup: ray.io, name: "ray"}]
   #   serviceAccounts: ["NAMESPACE/NAME"]
-"##;
+"#;
     assert!(text.ends_with(expected), "{text}");
     // As it is, it is refused; filled in, it is taken.
     let uncommented = text.replace("exemptions: []", "exemptions:").replace("  # - ", "  - ").replace("  #   ", "    ");
