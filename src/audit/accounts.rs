@@ -123,11 +123,12 @@ impl<'v, 's> Accounts<'v, 's> {
             .filter(|(name, amount)| *amount > 0 && pools.iter().any(|pool| pool.resources.matches(name)))
             .map(|(name, _)| name)
             .collect();
-        let takes_pods = node.ready == Some(true) && !node.unschedulable;
         let mut gpus: BTreeMap<Option<usize>, Gpus> = BTreeMap::new();
         for name in names {
             let (allocatable, requested) = (node.allocatable.of(name), requested.of(name));
-            let free = if takes_pods { allocatable.saturating_sub(requested).max(0) } else { 0 };
+            let left = allocatable.saturating_sub(requested).max(0);
+            let takes_pods = super::nodes::takes_gpu_pods(self.view, node, standing, name);
+            let (free, out_of_use) = if takes_pods { (left, 0) } else { (0, left) };
             account.resources.push(GpuResource {
                 name: name.to_string(),
                 capacity: node.capacity.of(name),
@@ -135,7 +136,7 @@ impl<'v, 's> Accounts<'v, 's> {
                 requested,
             });
             let gpus = gpus.entry(self.view.pool_of(standing, name)).or_default();
-            add(gpus, Gpus { allocatable, requested, free, blocked: 0 });
+            add(gpus, Gpus { allocatable, requested, free, blocked: 0, out_of_use });
         }
         let ByClass { gpu_workload, daemon_set, platform, .. } = &account.requested;
         let left = |taken: &[&Amounts]| node.allocatable.left_by(&sum(taken));
@@ -169,7 +170,7 @@ impl<'v, 's> Accounts<'v, 's> {
         blocked.anyway = blocked.anyway.min(account.gpus.blocked);
         let short = BESIDE.iter().zip(short).filter(|(_, short)| *short);
         account.blocked_by = short.map(|((name, _), _)| *name).collect();
-        for pool in standing.pools.iter() {
+        for pool in standing.counted().iter() {
             self.pools[pool].nodes += 1;
             self.pools[pool].ordinary_pods +=
                 account.occupants.iter().filter(|occupant| occupant.class == Class::Ordinary).count();
@@ -393,6 +394,7 @@ fn add(sum: &mut Gpus, gpus: Gpus) {
         (&mut sum.requested, gpus.requested),
         (&mut sum.free, gpus.free),
         (&mut sum.blocked, gpus.blocked),
+        (&mut sum.out_of_use, gpus.out_of_use),
     ] {
         *sum = sum.saturating_add(gpus);
     }

@@ -352,6 +352,7 @@ impl Names {
     fn plain(&mut self, namespace: &str, need: &Need, until: i64) -> Exemption {
         let end = until.div_euclid(SECONDS_A_DAY).saturating_add(1).saturating_mul(SECONDS_A_DAY);
         Exemption {
+            is_built_in: false,
             name: unique(&mut self.0, namespace, &need.top.name),
             reason: need.reason(),
             owner: need.answers.clone(),

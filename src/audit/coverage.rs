@@ -1,8 +1,9 @@
 //! Which DaemonSets reach the GPU nodes, and which would not once the nodes carry their pool's taints.
 
+mod exempting;
 mod role;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::finding::{Check, Finding, Severity};
 use super::outcome::{Audit, Coverage};
@@ -10,8 +11,9 @@ use super::snapshot::{Node, Resource, Taint, Workload};
 use super::view::View;
 use super::words::command_in;
 use super::{nodes, view};
-use crate::policy::{self, ComparisonOperators, Effect, Kind, NodeTaint, Pool, Rule, Toleration, visible, yaml_word};
+use crate::policy::{self, ComparisonOperators, Effect, Kind, NodeTaint, Pool, Rule, Toleration, visible};
 
+pub(super) use exempting::Exempting;
 pub(super) use role::{DEVICE_PLUGIN, role_of_name};
 
 /// What the DaemonSet controller tolerates for every pod that it makes, by key and effect
@@ -31,22 +33,12 @@ const GIVEN_ON_HOST_NETWORK: (&str, Effect) = ("node.kubernetes.io/network-unava
 /// How many nodes a message names.
 const NAMED: usize = 3;
 
+/// How many causes a message names.
+const CAUSES: usize = 8;
+
 /// Holds every DaemonSet against the GPU nodes.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
-    let mut ground = Ground { view, targets: Vec::new(), others: Vec::new(), present: HashMap::new() };
-    for (node, standing) in view.nodes() {
-        match nodes::pool_of(view, node, standing) {
-            Some(pool) => ground.targets.push(Target { node, pool }),
-            None if is_ordinary(node) => ground.others.push(node),
-            None => {}
-        }
-    }
-    for (place, target) in ground.targets.iter().enumerate() {
-        let owners = view.pods_on(&target.node.name).iter().filter_map(|pod| pod.controller.as_ref());
-        for owner in owners.filter(|owner| Kind::of(owner.group(), &owner.kind) == Some(Kind::DaemonSet)) {
-            ground.present.entry((&*owner.namespace, &*owner.name)).or_default().insert(place);
-        }
-    }
+    let ground = Ground::of(view);
     for workload in view.snapshot.workloads.iter().filter(|workload| workload.kind == Kind::DaemonSet) {
         // One that cannot be read is named elsewhere.
         let Ok(object) = workload.kind.read(workload.json()) else { continue };
@@ -71,6 +63,8 @@ fn is_ordinary(node: &Node) -> bool {
 struct Target<'s> {
     node: &'s Node,
     pool: &'s Pool,
+    /// Whether it may as well be of another pool.
+    is_undecided: bool,
 }
 
 /// What DaemonSets are held against.
@@ -84,6 +78,9 @@ struct Ground<'v, 's> {
     present: HashMap<(&'s str, &'s str), HashSet<usize>>,
 }
 
+/// A node on which a DaemonSet is not, or will not be again, with the taints that it does not tolerate.
+type Without<'s> = (&'s Target<'s>, Vec<&'s Taint>);
+
 /// Where a DaemonSet is, is not, and would not be.
 #[derive(Debug, Default)]
 struct Reach<'s> {
@@ -91,12 +88,12 @@ struct Reach<'s> {
     expected: bool,
     selected: usize,
     running: usize,
-    /// The nodes without a pod of it, and the taints that keep it off them.
-    missing: Vec<&'s Target<'s>>,
-    blocking: BTreeSet<&'s Taint>,
-    /// The nodes that have a pod of it that was there before a taint.
-    lingering: Vec<&'s Target<'s>>,
-    lingering_for: BTreeSet<&'s Taint>,
+    /// The nodes without a pod of it, each with the taints that keep it off.
+    missing: Vec<Without<'s>>,
+    /// The nodes that have a pod of it that was there before the taints.
+    lingering: Vec<Without<'s>>,
+    /// The nodes without a pod of it that take no pods now: nobody knows yet.
+    away: Vec<&'s Target<'s>>,
     /// The nodes that it would leave once they carry their pool's taints.
     leaving: Vec<&'s Target<'s>>,
     /// The pools' taints that it does not tolerate, in order.
@@ -104,7 +101,25 @@ struct Reach<'s> {
     with_taints: usize,
 }
 
-impl<'s> Ground<'_, 's> {
+impl<'v, 's> Ground<'v, 's> {
+    fn of(view: &'v View<'s>) -> Self {
+        let mut ground = Ground { view, targets: Vec::new(), others: Vec::new(), present: HashMap::new() };
+        for (node, standing) in view.nodes() {
+            match nodes::pool_of(view, node, standing) {
+                Some(pool) => ground.targets.push(Target { node, pool, is_undecided: standing.is_undecided }),
+                None if is_ordinary(node) => ground.others.push(node),
+                None => {}
+            }
+        }
+        for (place, target) in ground.targets.iter().enumerate() {
+            let owners = view.pods_on(&target.node.name).iter().filter_map(|pod| pod.controller.as_ref());
+            for owner in owners.filter(|owner| Kind::of(owner.group(), &owner.kind) == Some(Kind::DaemonSet)) {
+                ground.present.entry((&*owner.namespace, &*owner.name)).or_default().insert(place);
+            }
+        }
+        ground
+    }
+
     fn cover<'g>(&'g self, workload: &Workload, spec: &policy::PodSpec<'_>, own: &role::DaemonSet<'_>) -> Reach<'g>
     where
         's: 'g,
@@ -126,18 +141,20 @@ impl<'s> Ground<'_, 's> {
             reach.running += usize::from(is_present);
             // What is not there for a while is not left out.
             let is_away = target.node.ready == Some(false) || !passing.is_empty();
-            if !is_present && !lasting.is_empty() || !is_present && knows_pods && !is_away {
-                reach.missing.push(target);
-                reach.blocking.extend(&lasting);
-            } else if !lasting.is_empty() {
-                reach.lingering.push(target);
-                reach.lingering_for.extend(&lasting);
+            let is_tainted = !lasting.is_empty();
+            if !is_present && is_away {
+                reach.away.push(target);
+            } else if !is_present && (is_tainted || knows_pods) {
+                reach.missing.push((target, lasting));
+            } else if is_tainted {
+                reach.lingering.push((target, lasting));
             }
-            let lacking: Vec<_> =
-                target.pool.taints.iter().filter(|taint| !tolerations.pass(&taint.on_node())).collect();
-            if lacking.is_empty() && lasting.is_empty() {
+            // What is meant for one of several pools has no taint to come.
+            let taints = target.pool.taints.iter().filter(|_| !target.is_undecided);
+            let lacking: Vec<_> = taints.filter(|taint| !tolerations.pass(&taint.on_node())).collect();
+            if lacking.is_empty() && !is_tainted {
                 reach.with_taints += 1;
-            } else if lasting.is_empty() && !reach.missing.last().is_some_and(|last| std::ptr::eq(*last, target)) {
+            } else if !is_tainted && !reach.missing.last().is_some_and(|(last, _)| std::ptr::eq(*last, target)) {
                 reach.leaving.push(target);
             }
             for taint in lacking {
@@ -157,21 +174,25 @@ impl<'s> Ground<'_, 's> {
 
     fn conclude(&self, workload: &Workload, reach: &Reach<'_>) -> (Coverage, Option<Finding>) {
         let mut add: Vec<String> = reach.untolerated.iter().map(|(_, taint)| taint.exact_toleration_text()).collect();
-        // What only looks like a pool's taint is mended on the node.
+        // What only looks like a pool's taint is mended on the node, and what the contract does not know is to go.
         let mut is_to_be_mended = false;
-        for taint in reach.blocking.iter().chain(&reach.lingering_for) {
-            let targets = || reach.missing.iter().chain(&reach.lingering);
-            let differs = |target: &&Target<'_>| nodes::differing(target.node, target.pool).contains(taint);
-            if targets().any(differs) {
-                is_to_be_mended = true;
-                continue;
-            }
-            let text = taint.exact_toleration_text();
-            if !add.contains(&text) {
-                add.push(text);
+        let mut foreign: BTreeMap<&Taint, Vec<&Target<'_>>> = BTreeMap::new();
+        for (target, taints) in reach.missing.iter().chain(&reach.lingering) {
+            let differing = nodes::differing(target.node, target.pool);
+            for taint in taints {
+                if differing.contains(taint) {
+                    is_to_be_mended = true;
+                } else if target.pool.taints.iter().any(|own| taint.is(own)) || nodes::says_gpu(&taint.key) {
+                    let text = taint.exact_toleration_text();
+                    if !add.contains(&text) {
+                        add.push(text);
+                    }
+                } else {
+                    foreign.entry(taint).or_default().push(target);
+                }
             }
         }
-        let names = |targets: &[&Target<'_>]| targets.iter().map(|target| target.node.name.to_string()).collect();
+        let names = |without: &[Without<'_>]| without.iter().map(|(target, _)| target.node.name.to_string()).collect();
         let account = Coverage {
             daemon_set: workload.object.clone(),
             role: reach.role,
@@ -190,10 +211,11 @@ impl<'s> Ground<'_, 's> {
         let is_vital = reach.role.is_some_and(|role| role::VITAL.contains(&role));
         let severity = if is_vital && !reach.missing.is_empty() { Severity::High } else { Severity::Medium };
         let message = message(workload, reach);
-        let action = self.action(workload, reach, &account.add, is_to_be_mended);
+        let action = self.action(workload, reach, &account.add, is_to_be_mended, &foreign);
         let finding = Finding::new(Check::DaemonSetLeftOut, severity, workload.object.clone(), message, action);
         let finding = finding.at("spec.template.spec.tolerations");
-        let concerned = || reach.missing.iter().chain(&reach.lingering).chain(&reach.leaving).map(|target| target.pool);
+        let without = || reach.missing.iter().chain(&reach.lingering).map(|(target, _)| *target);
+        let concerned = || without().chain(reach.leaving.iter().copied()).map(|target| target.pool);
         let pool = concerned().next().filter(|first| concerned().all(|pool| pool.name == first.name));
         let finding = match pool {
             Some(pool) => finding.in_pool(&pool.name),
@@ -202,14 +224,21 @@ impl<'s> Ground<'_, 's> {
         (account, Some(finding))
     }
 
-    fn action(&self, workload: &Workload, reach: &Reach<'_>, add: &[String], is_to_be_mended: bool) -> String {
+    fn action(
+        &self,
+        workload: &Workload,
+        reach: &Reach<'_>,
+        add: &[String],
+        is_to_be_mended: bool,
+        foreign: &BTreeMap<&Taint, Vec<&Target<'_>>>,
+    ) -> String {
         let object = &workload.object;
         let (namespace, name) = (visible(&object.namespace), visible(&object.name));
         let mut steps = Vec::new();
         if self.needs_exemption(workload, reach) {
             steps.push(format!(
                 "let the contract allow it, under exemptions: {}",
-                exemption(self.view.policy, &namespace, &name, reach.role)
+                exempting::exemption(self.view.policy, &namespace, &name, reach.role)
             ));
         }
         if is_to_be_mended {
@@ -220,11 +249,20 @@ impl<'s> Ground<'_, 's> {
             let through = owner.map(|owner| format!(" through the {owner}, which keeps it")).unwrap_or_default();
             steps.push(format!("add to spec.template.spec.tolerations{through}: [{}]", add.join(", ")));
         }
-        if steps.is_empty() {
-            steps.push(format!(
-                "{}: its events say why",
-                command_in(&object.namespace, "kubectl describe daemonset", &[&*object.name], "")
-            ));
+        steps.extend(foreign.iter().take(NAMED).map(|(taint, targets)| {
+            format!(
+                "take the taint {} off {} when what it is there for is done: the contract does not have it, and only where \
+                 it stays for good it needs a toleration",
+                visible(&taint.to_string()),
+                names(targets)
+            )
+        }));
+        let unexplained: Vec<_> =
+            reach.missing.iter().filter(|(_, taints)| taints.is_empty()).map(|(target, _)| *target).collect();
+        if steps.is_empty() || !unexplained.is_empty() {
+            let of = if steps.is_empty() { String::new() } else { format!("for {}: ", names(&unexplained)) };
+            let describe = command_in(&object.namespace, "kubectl describe daemonset", &[&*object.name], "");
+            steps.push(format!("{of}{describe}: its events say why"));
         }
         steps.join("; then ")
     }
@@ -288,32 +326,63 @@ impl Tolerations<'_> {
     }
 }
 
+/// Nodes with the same taints in the way, most nodes first.
+fn by_cause<'t, 's>(without: &'t [Without<'s>]) -> Vec<(&'t [&'s Taint], Vec<&'s Target<'s>>)> {
+    let mut causes: BTreeMap<&[&Taint], Vec<&Target<'_>>> = BTreeMap::new();
+    for (target, taints) in without {
+        causes.entry(taints).or_default().push(target);
+    }
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    causes.sort_by_key(|(_, targets)| std::cmp::Reverse(targets.len()));
+    causes
+}
+
+/// Which taints it does not tolerate on which of the nodes.
+fn causes_text(without: &[Without<'_>]) -> String {
+    let untolerated = |taints: &[&Taint]| {
+        let taints: Vec<_> = taints.iter().map(|taint| visible(&taint.to_string()).into_owned()).collect();
+        format!("it does not tolerate {}", taints.join(", "))
+    };
+    let causes = by_cause(without);
+    if let [(taints, targets)] = &*causes {
+        let why = if taints.is_empty() { "no taint keeps it off".to_owned() } else { untolerated(taints) };
+        return format!(" ({}): {why}", names(targets));
+    }
+    let mut said: Vec<_> = causes
+        .iter()
+        .take(CAUSES)
+        .map(|(taints, targets)| {
+            let why = if taints.is_empty() { "no taint keeps it off".to_owned() } else { untolerated(taints) };
+            format!("{why} on {} of them ({})", targets.len(), names(targets))
+        })
+        .collect();
+    let more: usize = causes.iter().skip(CAUSES).map(|(_, targets)| targets.len()).sum();
+    if more > 0 {
+        said.push(format!("other taints are in its way on {more} of them"));
+    }
+    format!(": {}", said.join(", "))
+}
+
 fn message(workload: &Workload, reach: &Reach<'_>) -> String {
     let role = reach.role.map(|role| format!(" ({role})")).unwrap_or_default();
-    let taints = |taints: &BTreeSet<&Taint>| -> String {
-        let taints: Vec<_> = taints.iter().map(|taint| visible(&taint.to_string()).into_owned()).collect();
-        taints.join(", ")
-    };
     let mut said = Vec::new();
     if !reach.missing.is_empty() {
-        let why = if reach.blocking.is_empty() {
-            "no taint keeps it off".to_owned()
-        } else {
-            format!("it does not tolerate {}", taints(&reach.blocking))
+        let away = match &*reach.away {
+            [] => String::new(),
+            away => format!("; beside those {} ({}) take no pods now", away.len(), names(away)),
         };
         said.push(format!(
-            "has no pod on {} of the {} that it selects ({}): {why}",
+            "has no pod on {} of the {} that it selects{}{away}",
             reach.missing.len(),
             count(reach.selected),
-            names(&reach.missing)
+            causes_text(&reach.missing)
         ));
     }
     if !reach.lingering.is_empty() {
         said.push(format!(
-            "is on {} ({}) only until its pod there is replaced: it does not tolerate {}",
+            "is on {} only until its pod there is replaced{}",
             count(reach.lingering.len()),
-            names(&reach.lingering),
-            taints(&reach.lingering_for)
+            causes_text(&reach.lingering)
         ));
     }
     if !reach.leaving.is_empty() {
@@ -339,26 +408,4 @@ fn names(targets: &[&Target<'_>]) -> String {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-/// An exemption for the DaemonSet as a contract writes it.
-fn exemption(policy: &policy::Policy, namespace: &str, name: &str, role: Option<&str>) -> String {
-    /// A DNS label is no longer.
-    const LONGEST: usize = 63;
-    let base = format!("{namespace}-{name}").replace('.', "-");
-    let is_free = |name: &String| !policy.exemptions().iter().any(|exemption| exemption.name == *name);
-    let numbered = |number: usize| {
-        let ending = if number == 1 { String::new() } else { format!("-{number}") };
-        let kept: String = base.chars().take(LONGEST.saturating_sub(ending.len())).collect();
-        format!("{}{ending}", kept.trim_end_matches('-'))
-    };
-    // One of so many names is free.
-    let own = (1..=policy.exemptions().len() + 1).map(numbered).find(is_free).unwrap_or_default();
-    let reason = role.map_or_else(|| "runs on every node".to_owned(), |role| format!("{role} of every node"));
-    format!(
-        "{{name: {}, reason: {reason}, namespaces: [{}], daemonSets: [{}]}}",
-        yaml_word(&own),
-        yaml_word(namespace),
-        yaml_word(name)
-    )
 }

@@ -103,9 +103,9 @@ checks! {
     /// A node with a hard taint that GPU pods do not tolerate.
     NodeExtraTaint = "node-extra-taint", "a GPU node with a taint that the contract's toleration does not pass";
     /// A cordoned GPU node.
-    NodeCordoned = "node-cordoned", "a GPU node that takes no new pods";
+    NodeCordoned = "node-cordoned", "a GPU node that takes no new pods, or is about to go";
     /// A GPU node that is not ready.
-    NodeNotReady = "node-not-ready", "a GPU node that is not ready";
+    NodeNotReady = "node-not-ready", "a GPU node that is not ready, or for now tainted as one that is not";
     /// A pod on a GPU node that requests no GPU and serves no node.
     OrdinaryPod = "ordinary-pod-on-gpu-node", "an ordinary pod on a GPU node";
     /// GPUs that are free and cannot be used.

@@ -1,10 +1,12 @@
 //! Whether a pod may run on a node: what the scheduler's filters for names, labels, taints and amounts would say. What
 //! it weighs beside those (pods' affinity to pods, spreading, volumes) is not looked at.
 
+use std::collections::BTreeMap;
+
 use super::nodes::is_transient;
 use super::snapshot::{Amounts, Node, Pod, Taint};
 use super::words::{bytes_text, count_text, cpu_text};
-use crate::policy::{ComparisonOperators, Kind, PodSpec, Policy, Toleration};
+use crate::policy::{ComparisonOperators, Kind, PodSpec, Policy, Text, Toleration};
 
 /// The keys of the taints that Kubernetes itself gives a cordoned node and one that is not ready.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -222,6 +224,17 @@ pub(super) fn with_spec<T>(pod: &Pod, tell: impl FnOnce(&PodSpec<'_>) -> T) -> O
     let json = pod.json();
     let object = Kind::Pod.read(&json).ok()?;
     Some(tell(&object.pod.spec))
+}
+
+/// The labels of the pod.
+pub(super) fn labels(pod: &Pod) -> BTreeMap<String, String> {
+    let json = pod.json();
+    let Ok(object) = Kind::Pod.read(&json) else { return BTreeMap::new() };
+    let labels = object.pod.metadata.labels.read();
+    let label = |(key, raw): &(Text<'_>, &serde_json::value::RawValue)| {
+        Some((key.to_string(), serde_json::from_str(raw.get()).ok()?))
+    };
+    labels.0.iter().filter_map(label).collect()
 }
 
 /// The amount of what there may be too little of, with what it is of, as in `4Gi memory`; `None` for what is no amount.

@@ -5,6 +5,7 @@
 mod gpus;
 mod group;
 mod labels;
+mod passing;
 mod taints;
 
 use std::cmp::Reverse;
@@ -14,10 +15,11 @@ use super::finding::{Check, Finding, Severity};
 use super::outcome::Audit;
 use super::snapshot::{Node, ObjectRef};
 use super::view::{Standing, View};
-use super::words::command;
-use crate::policy::{Pool, visible};
+use super::words::{command, list_text, what_if_command};
+use crate::policy::{self, Policy, Pool, PoolSet, visible};
 
-pub(super) use taints::{differing, is_transient};
+pub(super) use passing::takes_gpu_pods;
+pub(super) use taints::{differing, is_transient, says_gpu};
 
 /// What makes a node one that differs from the contract or from its like. A node that is cordoned, not ready or sliced
 /// in several ways is so because somebody wants it, or for a while.
@@ -58,17 +60,36 @@ pub(super) fn group(node: &Node) -> String {
 /// The pool that a node is held against: of those that it may be meant for the one of which it has most, the first in
 /// the contract where several are alike.
 pub(super) fn pool_of<'s>(view: &View<'s>, node: &Node, standing: Standing) -> Option<&'s Pool> {
-    let closeness = |index: &usize| {
-        let pool = &view.policy.pools()[*index];
-        let labels = pool.node_selector.iter().filter(|(key, value)| label(node, key) == Some(value));
-        let taints = pool.taints.iter().filter(|taint| node.fact.has_taint(taint));
-        let like_labels = pool.node_selector.iter().filter(|(key, value)| labels::like(node, key, value).is_some());
-        let like_taints = differing(node, pool).len();
-        let whole = (standing.offers.contains(*index), standing.tainted.contains(*index));
-        Reverse((whole, labels.count() + taints.count(), like_labels.count() + like_taints))
-    };
-    let index = standing.pools.iter().min_by_key(closeness)?;
+    let index = standing.pools.iter().min_by_key(|index| closeness(view.policy, node, standing, *index))?;
     view.policy.pools().get(index)
+}
+
+/// The pools of which the node has most, of those that it may be meant for.
+pub(super) fn closest(policy: &Policy, node: &Node, standing: Standing) -> PoolSet {
+    let closeness = |index: &usize| closeness(policy, node, standing, *index);
+    let best = standing.pools.iter().map(|index| closeness(&index)).min();
+    standing.pools.iter().filter(|index| Some(closeness(index)) == best).collect()
+}
+
+/// How near the node is to a pool, nearest first: whether it has all that the pool's nodes have, how much of it, and how
+/// much that is almost so.
+fn closeness(policy: &Policy, node: &Node, standing: Standing, index: usize) -> Reverse<((bool, bool), usize, usize)> {
+    let pool = &policy.pools()[index];
+    let labels = pool.node_selector.iter().filter(|(key, value)| label(node, key) == Some(value));
+    let taints = pool.taints.iter().filter(|taint| node.fact.has_taint(taint));
+    let like = |(key, value): &(&String, &String)| {
+        let like = labels::like(node, key, value);
+        // Another value under the pool's key speaks for it less than its own in other letters.
+        like.map_or(0, |(_, own)| if own.eq_ignore_ascii_case(value) { 2 } else { 1 })
+    };
+    let like_labels: usize = pool.node_selector.iter().map(|label| like(&label)).sum();
+    let likeness = |own: &super::snapshot::Taint| {
+        let is_like = |taint: &policy::Taint| own.value.eq_ignore_ascii_case(&taint.value);
+        if pool.taints.iter().any(is_like) { 2 } else { 1 }
+    };
+    let like_taints: usize = differing(node, pool).into_iter().map(likeness).sum();
+    let whole = (standing.offers.contains(index), standing.tainted.contains(index));
+    Reverse((whole, labels.count() + taints.count(), like_labels + like_taints))
 }
 
 /// A node beside its pool.
@@ -101,8 +122,51 @@ impl Subject<'_, '_> {
         self.is_in(self.standing.labelled)
     }
 
-    fn is_in(&self, pools: crate::policy::PoolSet) -> bool {
+    fn is_in(&self, pools: PoolSet) -> bool {
         self.view.pools(pools).any(|pool| pool.name == self.pool.name)
+    }
+
+    /// The pools that it may be meant for, of which it says none; its pool alone where it does.
+    fn choices(&self) -> Vec<&Pool> {
+        if self.standing.is_undecided { self.view.pools(self.standing.pools).collect() } else { vec![self.pool] }
+    }
+
+    /// The node and its pool as a sentence begins: `the node a of the pool nvidia`.
+    fn whose(&self) -> String {
+        let name = self.name();
+        if !self.standing.is_undecided {
+            return format!("the node {name} of the pool {}", self.pool.name);
+        }
+        let names: Vec<_> = self.choices().into_iter().map(|pool| pool.name.as_str()).collect();
+        let first = names.first().copied().unwrap_or_default();
+        format!(
+            "the node {name} is of no pool: it offers what pools {} have, and is counted under {first}; it",
+            list_text(&names)
+        )
+    }
+
+    /// What to do for each pool that it may be meant for.
+    fn for_each_choice(&self, action: impl Fn(&Pool) -> String) -> String {
+        if !self.standing.is_undecided {
+            return action(self.pool);
+        }
+        let choices: Vec<_> = self.choices().into_iter().map(|pool| (pool, action(pool))).collect();
+        match &*choices {
+            [(_, first), rest @ ..] if rest.iter().all(|(_, other)| other == first) => first.clone(),
+            _ => {
+                let choice = |(pool, action): &(&Pool, String)| format!("for the pool {}: {action}", pool.name);
+                choices.iter().map(choice).collect::<Vec<_>>().join("; or, ")
+            }
+        }
+    }
+
+    /// What to say after a command that gives it taints that evict.
+    fn eviction(&self, pool: &Pool, added: &[&policy::Taint]) -> String {
+        if !added.iter().any(|taint| taint.effect == policy::Effect::NoExecute) {
+            return String::new();
+        }
+        let command = what_if_command(self.view.policy, &pool.name, &self.node.name);
+        format!(" (it evicts at once who does not tolerate it: {command} shows whom)")
     }
 
     /// What it has of its pool's resources, as a person says it: `8 nvidia.com/gpu`; empty where it has nothing.
@@ -115,7 +179,8 @@ impl Subject<'_, '_> {
     /// A finding about the node, in which nothing that stands in its object can speak to a terminal.
     fn finding(&self, rule: Check, severity: Severity, message: &str, action: &str) -> Finding {
         let (message, action) = (visible(message), visible(action));
-        Finding::new(rule, severity, object(self.node), message, action).in_pool(&self.pool.name)
+        let finding = Finding::new(rule, severity, object(self.node), message, action);
+        if self.standing.is_undecided { finding } else { finding.in_pool(&self.pool.name) }
     }
 
     /// Whether it takes pods at all.
@@ -132,6 +197,7 @@ impl Subject<'_, '_> {
             let action = format!("{}: its conditions and events say why", self.command("kubectl describe node"));
             findings.push(self.finding(Check::NodeNotReady, Severity::Medium, &message, &action));
         }
+        passing::judge(self, &gpus, findings);
     }
 }
 

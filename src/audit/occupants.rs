@@ -9,7 +9,7 @@ use super::outcome::{Audit, Class, Entry, NodeAccount, Occupant};
 use super::remedy::Remedies;
 use super::snapshot::{Node, ObjectRef, Pod, Taint};
 use super::view::{Standing, View};
-use super::words::amounts_text;
+use super::words::{amounts_text, list_text};
 use crate::policy::{self, ComparisonOperators, Effect, Kind, Toleration, visible};
 
 /// Lists the GPU nodes with their pods, keeps the accounts, and finds ordinary pods and blocked GPUs.
@@ -40,7 +40,7 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
         let blocked = accounts.enter(node, standing, &mut account);
         let in_the_way = account.occupants.iter().filter(|occupant| occupant.class == Class::Ordinary);
         let in_the_way = in_the_way.filter(|occupant| !occupant.action.is_empty());
-        audit.findings.extend(in_the_way.map(|occupant| ordinary(&account, occupant)));
+        audit.findings.extend(in_the_way.map(|occupant| ordinary(&account, standing, occupant)));
         if account.gpus.blocked > 0 {
             audit.findings.push(accounts.blocked(&account, blocked));
         }
@@ -130,10 +130,15 @@ impl<'n> Guards<'n> {
     }
 }
 
-fn ordinary(account: &NodeAccount, occupant: &Occupant) -> Finding {
+fn ordinary(account: &NodeAccount, standing: Standing, occupant: &Occupant) -> Finding {
     let Occupant { controller, qos, requests, entry, action, .. } = occupant;
     let object = ObjectRef::new("v1", Kind::Pod.name(), &occupant.namespace, &occupant.name);
-    let (node, pools) = (visible(&account.name), account.pools.join(", "));
+    let node = visible(&account.name);
+    let pool = match &*account.pools {
+        [pool] => format!("of pool {pool}"),
+        pools if standing.is_undecided => format!("of no pool (it offers what pools {} have)", list_text(pools)),
+        pools => format!("of pools {}", pools.join(", ")),
+    };
     let maker = controller.as_ref().map(|controller| format!(" of {controller}")).unwrap_or_default();
     let (way, field) = match entry {
         Entry::Tolerates { taint, field, toleration, exact } => {
@@ -147,14 +152,13 @@ fn ordinary(account: &NodeAccount, occupant: &Occupant) -> Finding {
         ),
         Entry::NoTaint => ("the node has no taint that would keep it off".to_owned(), None),
     };
-    let pool = if account.pools.len() > 1 { "pools" } else { "pool" };
     let places = match account.allocatable.pods {
         0 => "1 pod place".to_owned(),
         places => format!("1 of {places} pod places"),
     };
     let taken = [amounts_text(requests), places].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
     let message = format!(
-        "{object}{maker} ({qos:?}) requests no GPU and takes {} of node {node} of {pool} {pools}; {way}",
+        "{object}{maker} ({qos:?}) requests no GPU and takes {} of node {node} {pool}; {way}",
         taken.join(", ")
     );
     let blocks = account.blocked_by.iter().any(|resource| match *resource {

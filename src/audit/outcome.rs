@@ -148,21 +148,27 @@ pub enum Class {
     Ordinary,
 }
 
-/// GPUs, of all of a pool's resources together.
+/// GPUs, of all of a pool's resources together. What is requested, free and out of use is what is allocatable, unless
+/// more is requested of a node than it has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Gpus {
     /// What pods may have.
     pub allocatable: i64,
     /// What pods that have not ended request.
     pub requested: i64,
-    /// What is left on nodes that take pods: ready, and not cordoned.
+    /// What is left on nodes that take GPU pods. What of it is blocked counts among it.
     pub free: i64,
     /// What of that cannot be used, because pods that request no GPU took the CPU, the memory, the storage or the
     /// places that a GPU pod needs beside it.
     pub blocked: i64,
+    /// What is left on nodes that take no GPU pods: not ready, cordoned, without the labels of the pool, or with a hard
+    /// taint that the exact tolerations of the pool do not pass, be it one that comes and goes by itself.
+    pub out_of_use: i64,
 }
 
-/// A pool of the contract.
+/// A pool of the contract. A node that could be of several pools and has the label or a taint of none counts in the first
+/// of them, with its GPUs and its pods.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolAccount {
@@ -189,7 +195,7 @@ pub struct PoolAccount {
 pub struct NodeAccount {
     /// Its name.
     pub name: String,
-    /// The pools that it is meant for.
+    /// The pools that it is meant for; of a node that does not say which, all of those whose GPUs it offers.
     pub pools: Vec<String>,
     /// What it has in common with the nodes that should be as it is, such as `node pool gpu-a100`; empty where nothing
     /// says so.

@@ -3,6 +3,7 @@
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
+use super::coverage::Exempting;
 use super::remedy::Remedies;
 use super::snapshot::Pod;
 use super::stale::Uses;
@@ -12,7 +13,13 @@ use super::words::delete_command;
 use super::{Audit, Check, Finding, ObjectRef, Severity};
 use crate::policy::{self, Decision, Fault, Kind, Rule, visible};
 
-pub(super) fn judge(view: &View<'_>, audit: &mut Audit, uses: &mut Uses, unknown: &mut Unknown) {
+pub(super) fn judge(
+    view: &View<'_>,
+    audit: &mut Audit,
+    uses: &mut Uses,
+    unknown: &mut Unknown,
+    exempting: &mut Exempting<'_, '_>,
+) {
     let mut remedies = Remedies::new(view);
     for pod in view.snapshot.pods.iter().filter(|pod| !pod.is_over()) {
         let Judged { asked, decision } = view.judge(pod);
@@ -39,7 +46,9 @@ pub(super) fn judge(view: &View<'_>, audit: &mut Audit, uses: &mut Uses, unknown
         }
         let doubt = LazyCell::new(|| doubt(view, pod));
         for finding in &decision.findings {
-            let action = format!("{}{}", advice(&mut remedies, finding, pod, controller), *doubt);
+            let exemption = controller.and_then(|controller| exempt(finding.rule, controller, exempting));
+            let action = exemption.unwrap_or_else(|| advice(&mut remedies, finding, pod, controller));
+            let action = format!("{action}{}", *doubt);
             audit.findings.push(about(of_rule(view, finding, &object, action)));
         }
         let of_fault =
@@ -127,6 +136,15 @@ pub(super) fn change_anew(rule: Rule, object: &ObjectRef, field: &str) -> String
         }
     };
     format!("Delete {object} and create it anew {how}: the template of a Job cannot change.")
+}
+
+/// What to do about a toleration that a DaemonSet has because it serves every node.
+pub(super) fn exempt(rule: Rule, maker: &ObjectRef, exempting: &mut Exempting<'_, '_>) -> Option<String> {
+    if !matches!(rule, Rule::TolerationOutsideAllowlist | Rule::TolerationWithoutGpuRequest) {
+        return None;
+    }
+    let exemption = visible(exempting.of(maker)?).into_owned();
+    Some(format!("Let the contract allow it, as {maker} serves the nodes: under exemptions: {exemption}"))
 }
 
 /// What to do about a finding of a rule at a place.

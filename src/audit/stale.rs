@@ -148,13 +148,15 @@ fn unused(view: &View<'_>, exemption: &Exemption, uses: &Uses) -> Option<Finding
     let is_seen = !exemption.names_requesters()
         && !rules.as_ref().is_some_and(|rules| rules.contains(&Rule::LeverChange))
         && knows_all(view);
-    if !is_seen || !uses.unseen.contains(name) {
+    if !is_seen || exemption.is_built_in || !uses.unseen.contains(name) {
         return None;
     }
-    let message = format!(
-        "nothing in the cluster needs exemption {name}: without it no pod and no template would be told of more"
+    let message =
+        format!("no pod needs exemption {name} today, and no template: without it none would be told of more");
+    let action = format!(
+        "Keep exemption {name} where what it is for is still to come, such as agents that are not installed yet; otherwise \
+         remove it from the contract, for it exempts whoever comes next."
     );
-    let action = format!("Remove exemption {name} from the contract: it exempts whoever comes next.");
     Some(Finding::new(Check::ExemptionUnused, Severity::Low, entry("exemptions", name), message, action))
 }
 

@@ -1,6 +1,7 @@
 //! What the contract's rules say of the templates that make pods, running or scaled to zero, and which templates of GPU
 //! pods rely on the webhook for their placement.
 
+use super::coverage::Exempting;
 use super::rules::{self, Unknown};
 use super::snapshot::Workload;
 use super::stale::{self, Uses};
@@ -12,14 +13,15 @@ use crate::policy::{CustomResource, Decision, Kind, Lacking, Mode, Requester, Ru
 /// Judges pods and templates by the contract's rules, and the contract by what it leads to.
 pub(super) fn judge(view: &View<'_>, audit: &mut Audit) {
     let (mut uses, mut unknown) = (Uses::of(view), Unknown::default());
-    rules::judge(view, audit, &mut uses, &mut unknown);
+    let mut exempting = Exempting::new(view);
+    rules::judge(view, audit, &mut uses, &mut unknown, &mut exempting);
     for workload in &view.snapshot.workloads {
         let object = &workload.object;
         match Judged::of(view, workload) {
             Ok(judged) => {
                 uses.note(&judged.decision, object, false);
                 unknown.note(&object.namespace, &judged.decision);
-                judged.tell(view, audit, workload);
+                judged.tell(view, audit, workload, &mut exempting);
             }
             Err(error) => audit.findings.push(rules::unreadable(object, &error)),
         }
@@ -66,12 +68,13 @@ impl Judged {
         })
     }
 
-    fn tell(&self, view: &View<'_>, audit: &mut Audit, workload: &Workload) {
+    fn tell(&self, view: &View<'_>, audit: &mut Audit, workload: &Workload, exempting: &mut Exempting<'_, '_>) {
         let Self { decision, lacking } = self;
         let object = &workload.object;
         let hands = Hands::of(view, workload);
         for finding in &decision.findings {
-            let action = hands.change(finding.rule, &finding.field);
+            let exemption = rules::exempt(finding.rule, object, exempting);
+            let action = exemption.unwrap_or_else(|| hands.change(finding.rule, &finding.field));
             audit.findings.push(rules::of_rule(view, finding, object, action));
         }
         for fault in &decision.faults {

@@ -40,6 +40,8 @@ pub(super) struct Standing {
     /// The pools that it is meant for: by its labels, or else by what it offers, or else by its taints. Empty for a
     /// node that has nothing to do with GPUs.
     pub(super) pools: PoolSet,
+    /// Whether it could be of any of those as well as of another, and says of none of them that it is.
+    pub(super) is_undecided: bool,
 }
 
 impl Standing {
@@ -62,7 +64,26 @@ impl Standing {
         // The labels of one pool may be among those of another: the closest is meant.
         let closer = |index: usize| meant.iter().any(|other| all[other].is_within(&all[index]));
         let pools = if labelled.is_empty() { meant } else { meant.iter().filter(|index| !closer(*index)).collect() };
-        Self { offers, labelled, tainted, touched, pools }
+        let standing = Self { offers, labelled, tainted, touched, pools, is_undecided: false };
+        if standing.says_by_label(policy) || pools.is_empty() || pools.is_one() {
+            return standing;
+        }
+        // What is almost a label or a taint of one pool says which is meant.
+        let pools = super::nodes::closest(policy, node, standing);
+        let same = |one: &Pool, other: &Pool| one.node_selector == other.node_selector && one.taints == other.taints;
+        let is_undecided = pools.first().is_some_and(|first| pools.iter().any(|own| !same(&all[first], &all[own])));
+        Self { pools, is_undecided, ..standing }
+    }
+
+    /// Whether it carries the labels of a pool.
+    pub(super) fn says_by_label(&self, policy: &Policy) -> bool {
+        self.labelled.iter().any(|index| !policy.pools()[index].node_selector.is_empty())
+    }
+
+    /// The pools in whose numbers the node counts: where it does not say which of several it is meant for, the first of
+    /// them alone, so that the numbers of all pools add up.
+    pub(super) fn counted(&self) -> PoolSet {
+        if self.is_undecided { self.pools.first().into_iter().collect() } else { self.pools }
     }
 }
 
@@ -140,7 +161,9 @@ impl<'s> View<'s> {
     /// The pool to which a resource of a node belongs: the first that has it, of those that the node is meant for, so
     /// that nothing is counted twice.
     pub(super) fn pool_of(&self, standing: Standing, resource: &str) -> Option<usize> {
-        standing.pools.iter().find(|index| self.policy.pools()[*index].resources.matches(resource))
+        let of = |pools: PoolSet| pools.iter().find(|index| self.policy.pools()[*index].resources.matches(resource));
+        // What has no label may be tainted for one pool and offer what another has.
+        of(standing.pools).or_else(|| of(standing.offers).filter(|_| standing.labelled.is_empty()))
     }
 
     /// The pods that hold a place on a node.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::snapshot::{Amounts, Pod};
-use crate::policy::visible;
+use crate::policy::{Policy, visible};
 
 /// CPU as a person reads it: `2 CPU`, `1.5 CPU`, and below one `500m CPU`.
 #[must_use]
@@ -136,4 +136,12 @@ fn change_command(verb: &str, node: &str, changes: &[impl AsRef<str>], overwrite
 /// The command that deletes a pod.
 pub(super) fn delete_command(pod: &Pod) -> String {
     command(&format!("kubectl delete pod --namespace {}", shell_word(&pod.namespace)), &[&*pod.name], "")
+}
+
+/// The command that says what the taint of a pool would do to a node. It asks for the pool where there are several.
+pub(super) fn what_if_command(policy: &Policy, pool: &str, node: &str) -> String {
+    // What begins with a dash would be a flag.
+    let between = if node.starts_with('-') { '=' } else { ' ' };
+    let pool = if policy.pools().len() > 1 { format!("--pool {} ", shell_word(pool)) } else { String::new() };
+    command("gpufence audit --what-if taint", &[""; 0], &format!("{pool}--node{between}{}", shell_word(node)))
 }

@@ -202,12 +202,18 @@ fn numbers(audit: &Audit) -> AuditNumbers {
         FindingCount { rule: rule.id(), severity: severity.as_str(), count }
     });
     let pools = audit.pools.iter().map(|PoolAccount { name, nodes, gpus, ordinary_pods, .. }| {
-        let Gpus { allocatable, requested, free, blocked } = *gpus;
+        let Gpus { allocatable, requested, free, blocked, out_of_use } = *gpus;
         PoolNumbers {
             pool: name.clone(),
             nodes: *nodes as u64,
             ordinary_pods: *ordinary_pods as u64,
-            gpus: [("allocatable", allocatable), ("requested", requested), ("free", free), ("blocked", blocked)],
+            gpus: [
+                ("allocatable", allocatable),
+                ("requested", requested),
+                ("free", free),
+                ("blocked", blocked),
+                ("out-of-use", out_of_use),
+            ],
         }
     });
     AuditNumbers {

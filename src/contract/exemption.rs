@@ -46,7 +46,13 @@ fn exemption(node: &Node<'_>, pools: Option<&[Pool]>, identities: &Identities) -
     let list = |key: &str, valid: &str, check: fn(&str) -> Result<(), String>| {
         table.written(key).map(|node| patterns(&node, node.full_list(valid), check))
     };
+    // Contracts that are deployed repeat what is built in.
+    let is_built_in =
+        |line: &str, value: &str| super::BUILT_IN.lines().any(|own| own.trim() == format!("{line}: {value}"));
+    let is_built_in = name.as_ref().is_some_and(|name| is_built_in("- name", name))
+        && reason.as_ref().is_some_and(|reason| is_built_in("reason", reason));
     let exemption = Exemption {
+        is_built_in,
         name: name.unwrap_or_default(),
         reason: reason.unwrap_or_default(),
         owner: table.written("owner").and_then(|node| node.checked(syntax::line)),

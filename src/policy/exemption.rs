@@ -43,6 +43,8 @@ pub struct Exemption {
     pub daemon_sets: Option<Patterns>,
     /// The owners whose pod it is.
     pub owners: Option<Vec<Owner>>,
+    /// Whether it is one of the contract's own defaults, by its name and its reason.
+    pub is_built_in: bool,
 }
 
 /// An instant from which on an exemption no longer counts.

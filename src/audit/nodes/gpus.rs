@@ -41,6 +41,9 @@ fn without(subject: &Subject<'_, '_>) -> Option<Finding> {
         format!("carries the label of the pool {}", pool.name)
     } else if pool.taints.iter().any(|taint| node.fact.has_taint(taint)) {
         format!("carries a taint of the pool {}", pool.name)
+    } else if subject.standing.is_undecided {
+        let names: Vec<_> = subject.choices().into_iter().map(|pool| pool.name.as_str()).collect();
+        format!("is meant for one of the pools {}", names.join(", "))
     } else {
         format!("is meant for the pool {}", pool.name)
     };

@@ -7,7 +7,7 @@ use crate::audit::finding::{Check, Finding, Severity};
 use crate::audit::fit::few;
 use crate::audit::snapshot::Node;
 use crate::audit::view::{Standing, View};
-use crate::audit::words::command;
+use crate::audit::words::{command, label_command};
 use crate::policy::{Pool, PoolSet, visible};
 
 /// The labels by which nodes say from what they are made, and what that is called: what names one template first, then
@@ -92,6 +92,7 @@ impl Group<'_, '_> {
     fn judge(&self, findings: &mut Vec<Finding>) {
         // By the node's place: how it differs.
         let mut differences: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        let mut of_models: BTreeMap<usize, (&str, usize)> = BTreeMap::new();
         for aspect in self.traits() {
             let mut alike: BTreeMap<Vec<&str>, Vec<usize>> = BTreeMap::new();
             for (place, (node, _)) in self.members.iter().enumerate() {
@@ -100,6 +101,9 @@ impl Group<'_, '_> {
             for places in alike.into_values().filter(|places| places.len() > 1) {
                 for (place, difference) in self.compare(&aspect, &places) {
                     differences.entry(place).or_default().push(difference);
+                    if let Trait::Label { key } = aspect {
+                        of_models.entry(place).or_insert((key, 0)).1 += 1;
+                    }
                 }
             }
         }
@@ -110,24 +114,32 @@ impl Group<'_, '_> {
             let name = visible(&node.name);
             let message =
                 format!("the node {name} is not as the others of the {}: it {}", self.name, differences.join("; it "));
-            let action = format!(
-                "{}, and nvidia-smi on it: a GPU that is lost, another machine, or another setting; replace the node by a \
-                 new one of the {}",
-                command("kubectl describe node", &[&*node.name], ""),
-                visible(self.name)
-            );
+            // A label that only says which GPU there is can be set right where it is.
+            let model = of_models.get(&place).filter(|(_, count)| *count == differences.len()).map(|(key, _)| *key);
+            let action = match model {
+                Some(key) => self.relabelling(node, key),
+                None => self.replacement(node),
+            };
             // Whatever stands in the objects.
             let message = visible(&message);
             let finding = Finding::new(Check::NodeGroupDrift, Severity::Medium, object(node), message, action);
-            findings.push(match pool {
+            findings.push(match pool.filter(|_| !standing.is_undecided) {
                 Some(pool) => finding.in_pool(&pool.name),
                 None => finding,
             });
         }
     }
 
-    /// The pool that a node is held against: that which it may be meant for, or the first of its group.
+    /// The pool that a node is held against: that which it may be meant for, or the first of its group. Of several the
+    /// others of its group say which.
     fn pool_of(&self, node: &Node, standing: Standing) -> Option<&Pool> {
+        if standing.is_undecided {
+            let decided = self.members.iter().filter(|(_, other)| !other.is_undecided);
+            let mut pools = decided.flat_map(|(_, other)| other.pools.and(standing.pools).iter());
+            if let Some(index) = pools.next() {
+                return self.view.policy.pools().get(index);
+            }
+        }
         super::pool_of(self.view, node, standing).or(self.pools.first().copied())
     }
 
@@ -193,7 +205,31 @@ impl Group<'_, '_> {
             taints.join(", ")
         );
         let finding = Finding::new(Check::NodeGroupDrift, Severity::Medium, object(node), visible(&message), action);
-        Some(finding.in_pool(&pool.name).at(field).particularly("template"))
+        let finding = finding.at(field).particularly("template");
+        Some(if standing.is_undecided { finding } else { finding.in_pool(&pool.name) })
+    }
+
+    fn replacement(&self, node: &Node) -> String {
+        format!(
+            "{}, and nvidia-smi on it: a GPU that is lost, another machine, or another setting; replace the node by a new \
+             one of the {}",
+            command("kubectl describe node", &[&*node.name], ""),
+            visible(self.name)
+        )
+    }
+
+    /// What to do about the label of a model.
+    fn relabelling(&self, node: &Node, key: &str) -> String {
+        let models =
+            self.pools.iter().filter_map(|pool| pool.models.as_ref()).filter(|models| models.node_label == key);
+        let values: BTreeSet<_> = models.flat_map(|models| models.values.iter().map(String::as_str)).collect();
+        let values: Vec<_> = values.into_iter().collect();
+        format!(
+            "{}, with the one of {} that it has, and the same on the others of the {}",
+            label_command(&node.name, &[format!("{key}=MODEL")], true),
+            values.join(", "),
+            visible(self.name)
+        )
     }
 
     /// All that the contract does not write but is alike in one group, in the order in which it is said.

@@ -3,7 +3,7 @@
 use super::{Subject, differences, name_in};
 use crate::audit::finding::{Check, Finding, Severity};
 use crate::audit::snapshot::{Node, Taint};
-use crate::audit::words::taint_command;
+use crate::audit::words::{list_text, taint_command};
 use crate::policy::{self, Effect, Pool, visible};
 
 /// Keys of taints that come and go by themselves, with a trailing slash for a prefix: what a node lives through, what
@@ -32,6 +32,11 @@ const TRANSIENT: [&str; 18] = [
 /// What a key says that means a GPU, whoever wrote it.
 const GPU_WORDS: [&str; 3] = ["gpu", "nvidia", "accelerator"];
 
+/// Whether the key of a taint says that the node has GPUs.
+pub(in crate::audit) fn says_gpu(key: &str) -> bool {
+    GPU_WORDS.iter().any(|word| key.to_ascii_lowercase().contains(word))
+}
+
 /// Whether a taint of this key comes and goes by itself.
 pub(in crate::audit) fn is_transient(key: &str) -> bool {
     TRANSIENT.iter().any(|own| if own.ends_with('/') { key.starts_with(own) } else { key == *own })
@@ -50,7 +55,6 @@ pub(in crate::audit) fn differing<'n>(node: &'n Node, pool: &Pool) -> Vec<&'n Ta
     if !same_key.is_empty() || missing.is_empty() || missing.len() < pool.taints.len() {
         return same_key;
     }
-    let says_gpu = |key: &str| GPU_WORDS.iter().any(|word| key.to_ascii_lowercase().contains(word));
     let is_meant = |own: &&Taint| {
         says_gpu(&own.key)
             || missing.iter().any(|taint| {
@@ -67,19 +71,18 @@ pub(super) fn judge(subject: &Subject<'_, '_>, findings: &mut Vec<Finding>) {
         return;
     }
     let Subject { node, pool, .. } = *subject;
-    let missing: Vec<_> = pool.taints.iter().filter(|taint| !node.fact.has_taint(taint)).collect();
-    let differing = differing(node, pool);
-    if !missing.is_empty() {
-        findings.push(if differing.is_empty() {
-            without(subject, &missing)
-        } else {
-            differs(subject, &missing, &differing)
-        });
+    let differing: Vec<_> = node
+        .taints
+        .iter()
+        .filter(|own| subject.choices().into_iter().any(|pool| differing(node, pool).contains(own)))
+        .collect();
+    if !lacking(node, pool).is_empty() {
+        findings.push(if differing.is_empty() { without(subject) } else { differs(subject, &differing) });
     }
     let is_extra = |own: &&Taint| {
         own.is_hard()
             && !is_transient(&own.key)
-            && !pool.taints.iter().any(|taint| own.is(taint))
+            && !subject.choices().into_iter().any(|pool| pool.taints.iter().any(|taint| own.is(taint)))
             && !differing.contains(own)
     };
     let extra: Vec<_> = node.taints.iter().filter(is_extra).collect();
@@ -88,9 +91,13 @@ pub(super) fn judge(subject: &Subject<'_, '_>, findings: &mut Vec<Finding>) {
     }
 }
 
-fn without(subject: &Subject<'_, '_>, missing: &[&policy::Taint]) -> Finding {
+/// The taints of the pool that the node has not.
+fn lacking<'p>(node: &Node, pool: &'p Pool) -> Vec<&'p policy::Taint> {
+    pool.taints.iter().filter(|taint| !node.fact.has_taint(taint)).collect()
+}
+
+fn without(subject: &Subject<'_, '_>) -> Finding {
     let Subject { node, pool, .. } = *subject;
-    let name = subject.name();
     let gpus = subject.gpus();
     let what = if gpus.is_empty() { "carries the label".to_owned() } else { format!("has {gpus}") };
     let hard = node.taints.iter().filter(|own| own.is_hard() && !is_transient(&own.key));
@@ -107,19 +114,32 @@ fn without(subject: &Subject<'_, '_>, missing: &[&policy::Taint]) -> Finding {
             format!("a pod that tolerates {present} alone gets in, and admission takes it for one that does not")
         }
     };
-    let message = format!(
-        "the node {name} of the pool {} {what} and lacks the taint {}: {open}",
-        pool.name,
-        joined(missing, ", ")
-    );
-    let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
-    let action = taint_command(&node.name, &missing, false);
+    let mut wanted: Vec<_> = subject.choices().into_iter().map(|pool| joined(&lacking(node, pool), ", ")).collect();
+    wanted.dedup();
+    let message = format!("{} {what} and lacks the taint {}: {open}", subject.whose(), wanted.join(" or "));
+    let action = subject.for_each_choice(|pool| {
+        let missing = lacking(node, pool);
+        let changes: Vec<_> = missing.iter().map(ToString::to_string).collect();
+        taint_command(&node.name, &changes, false) + &subject.eviction(pool, &missing)
+    });
     subject.finding(Check::NodeWithoutTaint, Severity::High, &message, &action).at("spec.taints")
 }
 
-fn differs(subject: &Subject<'_, '_>, missing: &[&policy::Taint], differing: &[&Taint]) -> Finding {
-    let Subject { node, pool, .. } = *subject;
-    let name = subject.name();
+fn differs(subject: &Subject<'_, '_>, differing: &[&Taint]) -> Finding {
+    let node = subject.node;
+    let mut said: Vec<_> = subject.choices().into_iter().map(|pool| said(&lacking(node, pool), differing)).collect();
+    said.dedup();
+    let message = format!("{} has {}", subject.whose(), said.join("; or "));
+    let action = subject.for_each_choice(|pool| {
+        let missing = lacking(node, pool);
+        mending(&node.name, pool, &missing, differing, &subject.eviction(pool, &missing))
+    });
+    let place = node.taints.iter().position(|own| differing.contains(&own)).unwrap_or_default();
+    subject.finding(Check::NodeTaintDiffers, Severity::High, &message, &action).at(format!("spec.taints[{place}]"))
+}
+
+/// How what a node has differs from what it lacks.
+fn said(missing: &[&policy::Taint], differing: &[&Taint]) -> String {
     // Each missing taint is held against what is most like it; what is left stands beside.
     let mut left = differing.to_vec();
     let mut said = Vec::new();
@@ -158,21 +178,18 @@ fn differs(subject: &Subject<'_, '_>, missing: &[&policy::Taint], differing: &[&
         let left: Vec<_> = left.iter().map(|own| visible(&own.to_string()).into_owned()).collect();
         said.push(format!("{} beside it, which GPU pods do not tolerate", left.join(", ")));
     }
-    let message = format!("the node {name} of the pool {} has {}", pool.name, said.join("; and "));
-    let action = mending(&node.name, pool, missing, differing);
-    let place = node.taints.iter().position(|own| differing.contains(&own)).unwrap_or_default();
-    subject.finding(Check::NodeTaintDiffers, Severity::High, &message, &action).at(format!("spec.taints[{place}]"))
+    said.join("; and ")
 }
 
 /// The command that makes the taints right. kubectl gives a taint of the same key and effect another value only with
 /// `--overwrite`, and would not remove it in the same breath.
-fn mending(name: &str, pool: &Pool, missing: &[&policy::Taint], differing: &[&Taint]) -> String {
+fn mending(name: &str, pool: &Pool, missing: &[&policy::Taint], differing: &[&Taint], after: &str) -> String {
     let is_replaced =
         |own: &&&Taint| missing.iter().any(|taint| *own.key == *taint.key && &*own.effect == taint.effect.as_str());
     let removed = differing.iter().filter(|own| !is_replaced(own));
     let removed = removed.map(|own| format!("{own}-"));
     let changes: Vec<_> = missing.iter().map(ToString::to_string).chain(removed).collect();
-    let command = taint_command(name, &changes, differing.iter().any(|own| is_replaced(&own)));
+    let command = taint_command(name, &changes, differing.iter().any(|own| is_replaced(&own))) + after;
     let has_key = |own: &&&Taint| missing.iter().any(|taint| own.key.eq_ignore_ascii_case(&taint.key));
     let foreign: Vec<_> = differing.iter().filter(|own| !has_key(own)).collect();
     if foreign.is_empty() {
@@ -195,9 +212,9 @@ fn beyond(subject: &Subject<'_, '_>, extra: &[&Taint]) -> Finding {
     let evicts = extra.iter().any(|own| &*own.effect == Effect::NoExecute.as_str());
     let off = if evicts { "GPU pods are kept off and evicted" } else { "GPU pods are kept off" };
     let message = format!(
-        "the node {name} carries the taint {}, which the tolerations of the pool {} do not pass: {off}",
+        "the node {name} carries the taint {}, which the tolerations of {} do not pass: {off}",
         visible(&texts.join(", ")),
-        pool.name
+        list_text(&subject.choices().into_iter().map(|pool| format!("the pool {}", pool.name)).collect::<Vec<_>>())
     );
     // The API server's plugin ExtendedResourceToleration tolerates a resource's own key for pods that request it.
     let tolerated = extra.iter().any(|own| pool.resources.matches(&own.key));

@@ -7,7 +7,7 @@ use super::{Explained, Nearness, Place, Tried, Waiting};
 use crate::audit::nodes::is_transient;
 use crate::audit::snapshot::{Amounts, Taint};
 use crate::audit::words::{
-    bytes_text, command, command_in, cpu_text, label_command, list_text, shell_word, taint_command,
+    bytes_text, command, command_in, cpu_text, label_command, list_text, shell_word, taint_command, what_if_command,
 };
 use crate::audit::{ObjectRef, Occupant};
 use crate::policy::{Membership, Pool, visible};
@@ -257,17 +257,8 @@ impl<'s> Waiting<'_, 's> {
         let mut pools = self.view.pools(place.standing.pools);
         let open = pools.find(|pool| pool.taints.iter().any(|taint| !place.node.fact.has_taint(taint)));
         let see = open.map(|pool| {
-            let pool = if self.view.policy.pools().len() > 1 {
-                format!(" --pool {}", shell_word(&pool.name))
-            } else {
-                String::new()
-            };
-            // The shape with `=` takes a name that begins with a dash as well.
-            let node = if name.starts_with('-') { "--node=" } else { "--node " };
-            format!(
-                ". See first what its taint would do to all that is there: gpufence audit --what-if taint {node}{}{pool}",
-                shell_word(name)
-            )
+            let command = what_if_command(self.view.policy, &pool.name, name);
+            format!(". See first what its taint would do to all that is there: {command}")
         });
         match see {
             Some(see) => format!("{start}{see}; then: {action}"),

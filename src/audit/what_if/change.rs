@@ -10,7 +10,7 @@ use crate::audit::class::is_ordinary;
 use crate::audit::fit;
 use crate::audit::nodes::differing;
 use crate::audit::snapshot::{Node, Taint};
-use crate::audit::view::View;
+use crate::audit::view::{Standing, View};
 use crate::policy::{Effect, LabelSelector, Pool, visible};
 
 /// How many names a message lists.
@@ -283,7 +283,13 @@ fn chosen<'s>(view: &View<'s>, which: &Which, pool: usize) -> Result<Vec<&'s Nod
             Ok(nodes)
         }
         Which::OfPool => {
-            let of_pool = view.gpu_nodes().filter(|(_, standing)| standing.pools.contains(pool));
+            // What does not say by a label whose it is may be meant for any pool whose taint it has or whose GPUs.
+            let is_of_pool = |standing: &Standing| {
+                standing.pools.contains(pool)
+                    || (!standing.says_by_label(view.policy)
+                        && (standing.touched.contains(pool) || standing.offers.contains(pool)))
+            };
+            let of_pool = view.gpu_nodes().filter(|(_, standing)| is_of_pool(standing));
             let nodes: Vec<_> = of_pool.map(|(node, _)| node).collect();
             if nodes.is_empty() {
                 return Err(WhatIfError::NoNodes { pool: view.policy.pools()[pool].name.clone() });

@@ -249,7 +249,7 @@ fn budgets(view: &View<'_>, affected: &[Affected], pods: &[&Pod]) -> Vec<BudgetI
     let namespaces: HashSet<_> = view.snapshot.budgets.iter().map(|budget| &*budget.namespace).collect();
     for (affected, pod) in affected.iter().zip(pods) {
         if namespaces.contains(&*pod.namespace) {
-            by_namespace.entry(&pod.namespace).or_default().push((affected, labels(pod)));
+            by_namespace.entry(&pod.namespace).or_default().push((affected, fit::labels(pod)));
         }
     }
     let in_the_way = |budget: &crate::audit::snapshot::Budget| {
@@ -268,16 +268,6 @@ fn budgets(view: &View<'_>, affected: &[Affected], pods: &[&Pod]) -> Vec<BudgetI
         })
     };
     view.snapshot.budgets.iter().filter_map(in_the_way).collect()
-}
-
-fn labels(pod: &Pod) -> BTreeMap<String, String> {
-    let json = pod.json();
-    let Ok(object) = Kind::Pod.read(&json) else { return BTreeMap::new() };
-    let labels = object.pod.metadata.labels.read();
-    let label = |(key, raw): &(crate::policy::Text<'_>, &serde_json::value::RawValue)| {
-        Some((key.to_string(), serde_json::from_str(raw.get()).ok()?))
-    };
-    labels.0.iter().filter_map(label).collect()
 }
 
 /// Who would newly come onto nodes that get a label.

@@ -27,7 +27,7 @@ fn every_rule_and_severity_has_a_number_and_nothing_else() {
     audit.pools = vec![PoolAccount {
         name: "nvidia".to_owned(),
         nodes: 3,
-        gpus: Gpus { allocatable: 8, requested: 5, free: 3, blocked: 2 },
+        gpus: Gpus { allocatable: 8, requested: 5, free: 2, blocked: 2, out_of_use: 1 },
         ordinary_pods: 6,
         ..PoolAccount::default()
     }];
@@ -40,7 +40,7 @@ fn every_rule_and_severity_has_a_number_and_nothing_else() {
     };
     assert_eq!((count("high"), count("low"), count("info"), other), (2, 1, 0, 3));
     assert_eq!((numbers.drifted_nodes, numbers.gaps), (4, 2));
-    let gpus = [("allocatable", 8), ("requested", 5), ("free", 3), ("blocked", 2)];
+    let gpus = [("allocatable", 8), ("requested", 5), ("free", 2), ("blocked", 2), ("out-of-use", 1)];
     assert_eq!(numbers.pools, [PoolNumbers { pool: "nvidia".to_owned(), nodes: 3, ordinary_pods: 6, gpus }]);
 }
 

@@ -74,7 +74,7 @@ impl Auditor<String> for Told {
             }
             let numbers = AuditNumbers {
                 findings: vec![FindingCount { rule: "gpus-blocked", severity: "high", count: 3 }],
-                pools: vec![PoolNumbers { pool, nodes: 2, ordinary_pods: 5, gpus: [("free", 7); 4] }],
+                pools: vec![PoolNumbers { pool, nodes: 2, ordinary_pods: 5, gpus: [("free", 7); 5] }],
                 drifted_nodes: 1,
                 ..AuditNumbers::default()
             };

@@ -14,6 +14,7 @@ use serde::Serialize as _;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
+use super::words;
 use crate::audit::{Audit, Finding, PoolAccount, Severity};
 use crate::policy::visible;
 
@@ -103,11 +104,11 @@ fn write_summary(page: &mut String, audit: &Audit) {
         counts.high, counts.medium, counts.low, counts.info, summary.gpu_nodes, summary.nodes, summary.drifted_nodes
     );
     if summary.pods_unknown {
-        write_element(page, "p", super::words::PODS_UNKNOWN);
+        write_element(page, "p", words::PODS_UNKNOWN);
     }
     if audit.baseline.is_some() {
         page.push_str("<p>");
-        write_text(page, &super::words::verdict(audit).1);
+        write_text(page, &words::verdict(audit).1);
         page.push_str("</p>\n");
     }
     page.push_str("<p>Scripts are off: this is the summary alone, without the map of nodes.</p>\n</header>\n<main>\n");
@@ -120,14 +121,17 @@ fn write_summary(page: &mut String, audit: &Audit) {
         page.push_str("</ul>\n</section>\n");
     }
     if !pools.is_empty() {
-        write_table(page, "Pools", &["Pool", "Nodes", "GPUs", "Requested", "Free", "Blocked", "Ordinary pods"]);
+        write_table(page, "Pools", &["Pool", "Nodes", "GPUs", "Requested", "Free", "Out of use", "Ordinary pods"]);
         for PoolAccount { name, nodes, gpus, ordinary_pods, .. } in pools {
             page.push_str("<tr>");
             write_element(page, "td", name);
             let _ = writeln!(
                 page,
                 "<td>{nodes}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{ordinary_pods}</td></tr>",
-                gpus.allocatable, gpus.requested, gpus.free, gpus.blocked
+                gpus.allocatable,
+                gpus.requested,
+                words::free(gpus),
+                gpus.out_of_use
             );
         }
         page.push_str("</tbody>\n</table>\n</div>\n</section>\n");

@@ -130,7 +130,7 @@ function drawMap() {
     .sort((a, b) => placeOf(a[2]) - placeOf(b[2]) || collator.compare(a[0], b[0]) || collator.compare(a[1], b[1]));
   let pool = null;
   const drawn = groups.slice(0, GROUPS).flatMap(([pools, group, members]) => {
-    const gpus = { allocatable: 0, requested: 0, free: 0, blocked: 0 };
+    const gpus = { allocatable: 0, requested: 0, free: 0, blocked: 0, outOfUse: 0 };
     for (const node of members) for (const key of Object.keys(gpus)) gpus[key] += node.gpus[key];
     const first = Math.min(room, onPaper ? PRINTED_TILES : TILES_OF_GROUP, members.length);
     room -= first;

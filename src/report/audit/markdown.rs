@@ -161,14 +161,15 @@ fn pools(audit: &Audit) -> String {
     if audit.pools.is_empty() {
         return String::new();
     }
-    let columns = &["Pool", "Nodes", "GPUs", "Requested", "Free", "Free but blocked", "Ordinary pods"];
+    let columns = &["Pool", "Nodes", "GPUs", "Requested", "Free", "Out of use", "Ordinary pods"];
     let mut table = Table::new(columns, POOLS);
     for pool in &audit.pools {
         let gpus = &pool.gpus;
-        let numbers = [gpus.allocatable, gpus.requested, gpus.free, gpus.blocked].map(|number| number.to_string());
-        let [allocatable, requested, free, blocked] = &numbers;
+        let numbers = [gpus.allocatable, gpus.requested, gpus.out_of_use].map(|number| number.to_string());
+        let [allocatable, requested, out_of_use] = &numbers;
+        let free = &words::free(gpus);
         let (nodes, ordinary) = (pool.nodes.to_string(), pool.ordinary_pods.to_string());
-        table.row(&[&pool.name, &nodes, allocatable, requested, free, blocked, &ordinary], audit.pools.len());
+        table.row(&[&pool.name, &nodes, allocatable, requested, free, out_of_use, &ordinary], audit.pools.len());
     }
     format!("\n## GPUs\n\n{}", table.end())
 }

@@ -164,13 +164,14 @@ fn summary(page: &mut Page, audit: &Audit) {
         return;
     }
     page.gap();
-    let head = ["Pool", "nodes", "GPUs", "requested", "free", "blocked", "ordinary pods"].map(str::to_owned);
+    let head = ["Pool", "nodes", "GPUs", "requested", "free", "out of use", "ordinary pods"].map(str::to_owned);
     let row = |pool: &PoolAccount| {
         let gpus = &pool.gpus;
-        let numbers = [gpus.allocatable, gpus.requested, gpus.free, gpus.blocked].map(|number| number.to_string());
-        let [allocatable, requested, free, blocked] = numbers;
+        let numbers = [gpus.allocatable, gpus.requested, gpus.out_of_use].map(|number| number.to_string());
+        let [allocatable, requested, out_of_use] = numbers;
+        let free = words::free(gpus);
         let (nodes, ordinary) = (pool.nodes.to_string(), pool.ordinary_pods.to_string());
-        [visible(&pool.name).into_owned(), nodes, allocatable, requested, free, blocked, ordinary]
+        [visible(&pool.name).into_owned(), nodes, allocatable, requested, free, out_of_use, ordinary]
     };
     let rows: Vec<_> = std::iter::once(head).chain(audit.pools.iter().map(row)).collect();
     let widths: [usize; 7] =

@@ -69,20 +69,27 @@ function drawTop() {
   byId('form').textContent = `${audit.version}. Made by gpufence audit, which only reads.`;
 }
 
-/** The parts of GPUs: what is free includes what is blocked; what is neither requested nor free is out of use. */
-function gpuParts({ allocatable, requested, free, blocked }) {
+/** The parts of GPUs, for a bar: what is free includes what is blocked. */
+function gpuParts({ requested, free, blocked, outOfUse }) {
   const usable = Math.max(0, free - blocked);
-  const out = Math.max(0, allocatable - requested - free);
   return [
-    { kind: 'used', name: 'requested', number: requested },
-    { kind: 'blocked', name: 'blocked', number: blocked },
-    { kind: 'free', name: 'free', number: usable },
-    { kind: 'out', name: 'out of use', number: out },
+    { kind: 'used', number: requested }, { kind: 'blocked', number: blocked },
+    { kind: 'free', number: usable }, { kind: 'out', number: outOfUse },
+  ].filter(({ number }) => number > 0);
+}
+
+/** The same in words, whose numbers add up: `41 free, 4 of them blocked`. */
+function gpuTold({ requested, free, blocked, outOfUse }) {
+  const among = blocked > 0 ? `, ${count.format(blocked)} of them blocked` : '';
+  return [
+    { kind: 'used', number: requested, words: `${count.format(requested)} requested` },
+    { kind: blocked > 0 && blocked === free ? 'blocked' : 'free', number: free, words: `${count.format(free)} free${among}` },
+    { kind: 'out', number: outOfUse, words: `${count.format(outOfUse)} out of use` },
   ].filter(({ number }) => number > 0);
 }
 
 const gpuWords = (gpus) => {
-  const parts = gpuParts(gpus).map(({ name, number }) => `${count.format(number)} ${name}`);
+  const parts = gpuTold(gpus).map(({ words }) => words);
   return parts.length ? parts.join(', ') : 'no GPU';
 };
 
@@ -104,8 +111,8 @@ function drawPools() {
       make('p', { class: 'big' }, make('b', {}, `${count.format(gpus.requested)} of ${count.format(gpus.allocatable)}`),
         ' GPUs requested'),
       bar(gpuParts(gpus), gpus.allocatable),
-      make('ul', { class: 'legend' }, gpuParts(gpus).map(({ kind, name, number }) => make('li', {},
-        make('span', { class: `part ${kind}`, 'aria-hidden': 'true' }), `${count.format(number)} ${name}`))),
+      make('ul', { class: 'legend' }, gpuTold(gpus).map(({ kind, words }) => make('li', {},
+        make('span', { class: `part ${kind}`, 'aria-hidden': 'true' }), words))),
       make('p', { class: 'more' }, `${plural(pool.nodes, 'node')}, ${plural(pool.ordinaryPods, 'ordinary pod')}. `,
         pool.needs ? `A free GPU counts as blocked where less is left beside it than ${showRequests(pool.needs)}.` : ''));
   }));

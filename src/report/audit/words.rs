@@ -1,6 +1,6 @@
 //! The sentences that several forms have in common.
 
-use crate::audit::{Audit, Check, Coverage, Severity};
+use crate::audit::{Audit, Check, Coverage, Gpus, Severity};
 use crate::policy::Kind;
 
 /// `1 pod`, `2 pods`.
@@ -75,6 +75,15 @@ fn since(audit: &Audit) -> Option<String> {
 fn uncapitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// The free GPUs in words: `41, 4 of them blocked`.
+#[must_use]
+pub(super) fn free(gpus: &Gpus) -> String {
+    match gpus.blocked {
+        0 => gpus.free.to_string(),
+        blocked => format!("{}, {blocked} of them blocked", gpus.free),
+    }
 }
 
 /// What tells most about how bad it is, in one line; empty where there is nothing to tell.

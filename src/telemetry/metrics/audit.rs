@@ -76,8 +76,8 @@ pub struct PoolNumbers {
     pub nodes: u64,
     /// The ordinary pods on them.
     pub ordinary_pods: u64,
-    /// Its GPUs by state: `allocatable`, `requested`, `free`, `blocked`.
-    pub gpus: [(&'static str, i64); 4],
+    /// Its GPUs by state: `allocatable`, `requested`, `free`, `blocked`, `out-of-use`.
+    pub gpus: [(&'static str, i64); 5],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -133,7 +133,8 @@ impl Audits {
         registry.register("audit_nodes", "The nodes that are meant for a pool", self.nodes.clone());
         registry.register(
             "audit_gpus",
-            "The GPUs of a pool; blocked are those that are free, and of no use since others took what goes with them",
+            "The GPUs of a pool; blocked are those that are free, and of no use since others took what goes with them; \
+             out-of-use are those that are neither requested nor free, on nodes that take no GPU pods",
             self.gpus.clone(),
         );
         registry.register(

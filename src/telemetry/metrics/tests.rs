@@ -132,7 +132,7 @@ fn an_audit_is_shown_whole_and_forgotten_whole() {
         pool: pool.to_owned(),
         nodes: 3,
         ordinary_pods: 2,
-        gpus: [("allocatable", 24), ("requested", 10), ("free", 14), ("blocked", 4)],
+        gpus: [("allocatable", 24), ("requested", 10), ("free", 14), ("blocked", 4), ("out-of-use", 0)],
     };
     let finding = |rule, count| FindingCount { rule, severity: "high", count };
     let mut numbers = AuditNumbers {
@@ -156,6 +156,7 @@ fn an_audit_is_shown_whole_and_forgotten_whole() {
         "gpufence_audit_gpus{pool=\"nvidia\",state=\"requested\"} 10",
         "gpufence_audit_gpus{pool=\"nvidia\",state=\"free\"} 14",
         "gpufence_audit_gpus{pool=\"amd\",state=\"blocked\"} 4",
+        "gpufence_audit_gpus{pool=\"amd\",state=\"out-of-use\"} 0",
         "gpufence_audit_drifted_nodes 1",
         "gpufence_audit_gaps 0",
         "gpufence_audit_last_success_timestamp_seconds 1800000000",
@@ -164,7 +165,7 @@ fn an_audit_is_shown_whole_and_forgotten_whole() {
     for line in expected {
         assert!(series().iter().any(|own| own == line), "{line} in {:#?}", series());
     }
-    assert_eq!(series().len(), 1 + 2 + 2 + 2 + 8 + 4);
+    assert_eq!(series().len(), 1 + 2 + 2 + 2 + 10 + 4);
     // A pool that is gone from the contract is gone from here.
     numbers.pools.pop();
     metrics.audit_found(&numbers);

@@ -11,7 +11,7 @@ use super::cluster::{CONTRACT, Cluster, Node, Pod, findings, found, gpu_node, no
 const GI: i64 = 1 << 30;
 
 fn gpus(allocatable: i64, requested: i64, free: i64, blocked: i64) -> Gpus {
-    Gpus { allocatable, requested, free, blocked }
+    Gpus { allocatable, requested, free, blocked, out_of_use: (allocatable - requested - free).max(0) }
 }
 
 /// A pod with GPUs that needs 4 cores and 16Gi for each.
@@ -353,7 +353,7 @@ fn the_pools_of_a_node_share_what_it_has_beside_gpus() {
 fn gpus_of_a_pool_that_the_node_is_not_of_count_on_the_node() {
     let wrong = node("gpu-1").has("nvidia.com/mig-1g.5gb", "7").label("accelerator", "spare");
     let audit = Cluster::new().contract(POOLS).object(wrong).audit();
-    assert_eq!((&audit.nodes[0].pools, audit.nodes[0].gpus), (&vec!["spare".to_owned()], gpus(7, 0, 7, 0)));
+    assert_eq!((&audit.nodes[0].pools, audit.nodes[0].gpus), (&vec!["spare".to_owned()], gpus(7, 0, 0, 0)));
     assert!(audit.pools.iter().all(|pool| pool.gpus == Gpus::default()));
 }
 
@@ -465,8 +465,8 @@ proptest! {
         let audit = with(pods.clone());
         let mut sum = Gpus::default();
         for node in &audit.nodes {
-            let Gpus { allocatable, requested, free, blocked } = node.gpus;
-            prop_assert!(free + requested <= allocatable || (free == 0 && requested > allocatable));
+            let Gpus { allocatable, requested, free, blocked, out_of_use } = node.gpus;
+            prop_assert_eq!(requested + free + out_of_use, allocatable.max(requested));
             prop_assert!((0..=free).contains(&blocked));
             prop_assert_eq!(blocked > 0, !node.blocked_by.is_empty());
             let told = findings(&audit, "gpus-blocked").any(|finding| *finding.object.name == *node.name);
@@ -475,6 +475,7 @@ proptest! {
             sum.requested += requested;
             sum.free += free;
             sum.blocked += blocked;
+            sum.out_of_use += out_of_use;
         }
         prop_assert_eq!(audit.pools[0].gpus, sum);
         let alone = with(pods.into_iter().filter(requests_gpus).collect());

@@ -271,7 +271,7 @@ fn a_daemon_set_that_was_there_before_the_taint_will_not_come_back() {
         (severity, message),
         (
             Severity::Medium,
-            "the DaemonSet logging/fluentd (logs) is on 2 GPU nodes (gpu-1, gpu-2) only until its pod there is replaced: it does \
+            "the DaemonSet logging/fluentd (logs) is on 2 GPU nodes only until its pod there is replaced (gpu-1, gpu-2): it does \
              not tolerate dedicated=gpu:NoSchedule"
         )
     );
@@ -317,12 +317,12 @@ fn a_node_that_is_not_ready_or_goes_away_leaves_nobody_out() {
 /// A toleration for a while is none, and one of another effect is none.
 #[test]
 fn tolerations_are_held_against_the_taints_as_they_are() {
-    let evicting = || [gpu_node("gpu-1").taint("team", "true", "NoExecute"), node("web-1")];
+    let evicting = || [gpu_node("gpu-1").taint("gpu-team", "true", "NoExecute"), node("web-1")];
     let tolerating = |toleration: Value| agent().tolerates(exact()).tolerates(toleration);
     for (toleration, is_missing) in [
-        (json!({"key": "team", "operator": "Exists"}), false),
-        (json!({"key": "team", "operator": "Exists", "tolerationSeconds": 300}), true),
-        (json!({"key": "team", "value": "true", "effect": "NoSchedule"}), true),
+        (json!({"key": "gpu-team", "operator": "Exists"}), false),
+        (json!({"key": "gpu-team", "operator": "Exists", "tolerationSeconds": 300}), true),
+        (json!({"key": "gpu-team", "value": "true", "effect": "NoSchedule"}), true),
     ] {
         let own = daemon_set("ml/fluentd", tolerating(toleration), &["web-1"]);
         let with_pod = daemon_set("ml/fluentd", agent(), &["gpu-1"]).pop().unwrap();
@@ -331,7 +331,7 @@ fn tolerations_are_held_against_the_taints_as_they_are() {
         assert_eq!(!only(&audit).missing.is_empty(), is_missing);
         if is_missing {
             // A value that YAML would take for something else is in quotes.
-            assert_eq!(only(&audit).add, [r#"{key: team, operator: Equal, value: "true", effect: NoExecute}"#]);
+            assert_eq!(only(&audit).add, [r#"{key: gpu-team, operator: Equal, value: "true", effect: NoExecute}"#]);
         }
     }
 }

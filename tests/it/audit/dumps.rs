@@ -8,7 +8,7 @@ use gpufence::audit::snapshot::Builder;
 use gpufence::audit::{Audit, Change, Resource, Snapshot, What, Which, audit, what_if};
 use gpufence::report::audit::{Shown, facts, html, markdown, text, verdict};
 
-use super::cluster::{CONTRACT, Cluster, NOW, Pod, findings, found, gpu_node, owners, pod, policy, workload};
+use super::cluster::{CONTRACT, Cluster, NOW, Pod, findings, found, gpu_node, node, owners, pod, policy, workload};
 
 fn snapshot_of(texts: &[String]) -> Snapshot {
     let policy = policy(CONTRACT);
@@ -345,7 +345,7 @@ fn the_template_of_a_job_is_never_changed() {
     );
     // Of a pod the same, though nobody gave its Job.
     let alone = Cluster::new()
-        .object(gpu_node("gpu-1"))
+        .objects([gpu_node("gpu-1"), node("web-1")])
         .object(pod("web/once-x").tolerates(exact()).owned_by("Job/once").on("gpu-1"));
     assert_eq!(action(&alone, "toleration-outside-allowlist", "Pod"), anew(&format!("without {field}")));
     let ordinary = action(&alone, "ordinary-pod-on-gpu-node", "Pod");
@@ -385,7 +385,7 @@ fn a_job_that_has_ended_is_no_template() {
 #[test]
 fn a_replica_set_that_nobody_gave_is_its_deployments() {
     let cluster = Cluster::new()
-        .object(gpu_node("gpu-1"))
+        .objects([gpu_node("gpu-1"), node("web-1")])
         .object(pod("web/shop-5d4f8c7b9c-x").tolerates(exact()).owned_by("ReplicaSet/shop-5d4f8c7b9c").on("gpu-1"));
     let whoever = "whoever owns ReplicaSet web/shop-5d4f8c7b9c (its Deployment, most likely)";
     assert_eq!(

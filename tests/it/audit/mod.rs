@@ -4,6 +4,8 @@
 mod accounts;
 /// The exemptions under which what runs today goes on running.
 mod adopt;
+/// Causes and numbers that are true, and advice that does no harm.
+mod advice;
 /// What is new since an earlier audit.
 mod baseline;
 pub mod cluster;

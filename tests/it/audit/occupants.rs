@@ -223,7 +223,8 @@ fn a_pod_of_a_deployment_is_told_with_the_field_of_its_template() {
         .tolerates(exists())
         .owned_by("ReplicaSet/shop-1")
         .on("gpu-1");
-    let cluster = Cluster::new().object(gpu_node("gpu-1")).objects(deployment(template)).object(running);
+    let cluster =
+        Cluster::new().objects([gpu_node("gpu-1"), node("web-1")]).objects(deployment(template)).object(running);
     let audit = cluster.audit();
     assert_eq!(
         told(&audit),
@@ -248,7 +249,8 @@ const DELETE: &str = "kubectl delete pod --namespace web x";
 
 /// What to do about the only ordinary pod, on the node `gpu-1`.
 fn run(node: Node, makers: Vec<Value>, pod: Pod) -> String {
-    let audit = Cluster::new().object(node).objects(makers).object(pod.on("gpu-1")).audit();
+    let audit =
+        Cluster::new().objects([node, super::cluster::node("web-1")]).objects(makers).object(pod.on("gpu-1")).audit();
     told(&audit).1.to_owned()
 }
 
@@ -451,7 +453,7 @@ fn a_pod_that_blocks_gpus_is_severe() {
 #[test]
 fn a_name_that_no_api_server_takes_does_no_harm() {
     let odd = pod("web/x").on("gpu-1").edit(|pod| pod["metadata"]["name"] = "x; reboot '\u{1b}[2J".into());
-    let audit = Cluster::new().object(gpu_node("gpu-1")).object(odd).audit();
+    let audit = Cluster::new().objects([gpu_node("gpu-1"), node("web-1")]).object(odd).audit();
     let (message, action) = told(&audit);
     assert!(action.ends_with(r"kubectl delete pod --namespace web $'x; reboot \'\U0000001b[2J'"), "{action}");
     assert!(!message.contains('\u{1b}') && !action.contains('\u{1b}'));

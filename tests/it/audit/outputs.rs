@@ -94,7 +94,7 @@ fn findings() -> Vec<Finding> {
     findings
 }
 
-const GPUS: Gpus = Gpus { allocatable: 24, requested: 10, free: 6, blocked: 2 };
+const GPUS: Gpus = Gpus { allocatable: 24, requested: 10, free: 6, blocked: 2, out_of_use: 8 };
 
 /// A node with a pod of each class, each of which got in by another way.
 fn account() -> NodeAccount {

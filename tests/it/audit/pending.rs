@@ -186,9 +186,9 @@ fn ordinary_pods_that_took_what_a_gpu_needs_are_named() {
     let mut replica_set = workload("ReplicaSet", "web/shop-1", pod("web/x"));
     replica_set["metadata"]["ownerReferences"] = super::cluster::owners("Deployment/shop");
     let cluster = |fenced: bool| {
-        let node = gpu_node("gpu-1");
+        let gpus = gpu_node("gpu-1");
         Cluster::new()
-            .object(if fenced { node } else { node.untainted() })
+            .objects([if fenced { gpus } else { gpus.untainted() }, node("web-1")])
             .object(replica_set.clone())
             .object(workload("Deployment", "web/shop", pod("web/x")))
             .object(shop("shop-1-a", "250Gi"))
@@ -223,7 +223,7 @@ fn ordinary_pods_that_took_what_a_gpu_needs_are_named() {
 fn the_toleration_that_lets_the_takers_in_has_to_go() {
     let broad = |pod: Pod| pod.tolerates(json!({"operator": "Exists"}));
     let cluster = Cluster::new()
-        .object(gpu_node("gpu-1"))
+        .objects([gpu_node("gpu-1"), node("web-1")])
         .object(workload("StatefulSet", "web/db", broad(pod("web/x"))))
         .object(broad(pod("web/db-0")).requests("cpu", "60").owned_by("StatefulSet/db").on("gpu-1"))
         .object(waiting("ml/train").requests("cpu", "8"));

@@ -430,9 +430,13 @@ fn an_exemption_is_unused_where_nothing_changes_without_it() {
             assert_eq!(finding.severity, Severity::Low);
             assert_eq!(
                 finding.message,
-                "nothing in the cluster needs exemption e: without it no pod and no template would be told of more"
+                "no pod needs exemption e today, and no template: without it none would be told of more"
             );
-            assert_eq!(finding.action, "Remove exemption e from the contract: it exempts whoever comes next.");
+            assert_eq!(
+                finding.action,
+                "Keep exemption e where what it is for is still to come, such as agents that are not installed yet; otherwise \
+                 remove it from the contract, for it exempts whoever comes next."
+            );
         }
     }
 }

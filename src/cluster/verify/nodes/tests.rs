@@ -109,7 +109,8 @@ fn what_a_node_lacks_is_named_with_the_command() {
                 Outcome::Failed,
                 "the node a of the pool h100 has 8 nvidia.com/gpu and lacks the taint dedicated=h100:NoExecute: a pod that \
                  tolerates dedicated=h100:NoSchedule alone gets in, and admission takes it for one that does not",
-                "kubectl taint node a dedicated=h100:NoExecute"
+                "kubectl taint node a dedicated=h100:NoExecute (it evicts at once who does not tolerate it: gpufence audit \
+                 --what-if taint --pool h100 --node a shows whom)"
             ),
             (
                 Outcome::Failed,
@@ -118,11 +119,8 @@ fn what_a_node_lacks_is_named_with_the_command() {
             ),
             (
                 Outcome::Failed,
-                "the node c of the pool any has 8 nvidia.com/gpu and lacks the taint dedicated=gpu:NoSchedule: any pod may \
-                 run on it; the node c of the pool any has 8 nvidia.com/gpu and lacks the label accelerator=nvidia: no GPU \
-                 pod finds it",
-                "kubectl taint node c dedicated=gpu:NoSchedule && kubectl label node c accelerator=nvidia, or the labels of \
-                 the pool that it is meant for instead: h100"
+                "the node c is of no pool: it offers what pools any and h100 have, and is counted under any; it has 8 nvidia.com/gpu and lacks the taint dedicated=gpu:NoSchedule or dedicated=h100:NoSchedule, dedicated=h100:NoExecute: any pod may run on it; the node c is of no pool: it offers what pools any and h100 have, and is counted under any; it has 8 nvidia.com/gpu and lacks the label accelerator=nvidia or accelerator=nvidia, model=h100: no GPU pod finds it",
+                "for the pool any: kubectl taint node c dedicated=gpu:NoSchedule; or, for the pool h100: kubectl taint node c dedicated=h100:NoSchedule dedicated=h100:NoExecute (it evicts at once who does not tolerate it: gpufence audit --what-if taint --pool h100 --node c shows whom) && for the pool any: kubectl label node c accelerator=nvidia; or, for the pool h100: kubectl label node c accelerator=nvidia model=h100"
             ),
             (Outcome::Skipped, "0 of 3 GPU nodes are right", "see the nodes before"),
         ]
