@@ -142,7 +142,7 @@ pub enum Class {
     /// It serves the node: a DaemonSet's pod.
     DaemonSet,
     /// It serves the cluster: static pods, what runs in the system's namespaces or with a system priority, and what the
-    /// contract exempts.
+    /// contract exempts without an end.
     Platform,
     /// Neither.
     Ordinary,

@@ -101,7 +101,7 @@ pub(super) struct Judged {
 pub(super) struct Glance {
     /// The pools of which it requests GPUs.
     pub(super) asked: PoolSet,
-    /// Whether an exemption of the contract speaks for it.
+    /// Whether an exemption of the contract speaks for it that has no end.
     pub(super) is_exempt: bool,
 }
 
@@ -200,7 +200,15 @@ impl<'s> View<'s> {
     /// The same in short, for a pod of the snapshot. Who asks for the whole later is spared the judging.
     pub(super) fn glance(&self, pod: &'s Pod) -> Glance {
         let judged = self.judge(pod);
-        let is_exempt = judged.decision.as_ref().is_ok_and(|decision| !decision.exempted.is_empty());
+        // One that ends is a respite for what has to move: it makes nobody part of the platform.
+        let ends = |name: &str| {
+            let mut own = self.policy.exemptions().iter().filter(|exemption| exemption.name == name);
+            own.next().is_some_and(|exemption| exemption.expires.is_some())
+        };
+        let is_exempt = judged
+            .decision
+            .as_ref()
+            .is_ok_and(|decision| decision.exempted.iter().any(|exempted| !ends(&exempted.exemption)));
         let glance = Glance { asked: judged.asked, is_exempt };
         if let Ok(mut glanced) = self.glanced.lock() {
             glanced.insert(address(pod), judged.into());

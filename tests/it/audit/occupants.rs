@@ -49,8 +49,11 @@ fn deployment(pod: Pod) -> [Value; 2] {
 
 #[test]
 fn a_pod_is_of_the_first_class_that_fits() {
-    let contract =
-        CONTRACT.replace("exemptions: []", "exemptions: [{name: monitoring, reason: r, namespaces: [monitoring]}]");
+    let contract = CONTRACT.replace(
+        "exemptions: []",
+        "exemptions: [{name: monitoring, reason: r, namespaces: [monitoring]}, \
+         {name: respite, reason: r, namespaces: [moving], expires: 2027-01-01}]",
+    );
     let contract = contract
         .replace("    namespaces: {", "    markers: {claims: [one-gpu], annotations: [gpu-share]}\n    namespaces: {");
     let critical = |class: &'static str| move |pod: &mut Value| pod["spec"]["priorityClassName"] = class.into();
@@ -87,6 +90,8 @@ fn a_pod_is_of_the_first_class_that_fits() {
             Class::Platform,
         ),
         (pod("monitoring/exporter").tolerates(exists()), Class::Platform),
+        // What is spared for a while has to move all the same.
+        (pod("moving/shop").tolerates(exists()), Class::Ordinary),
         // The exemption has nothing to say of it.
         (pod("monitoring/quiet"), Class::Ordinary),
         (pod("web/plain"), Class::Ordinary),
@@ -111,11 +116,11 @@ fn a_pod_is_of_the_first_class_that_fits() {
         let name = format!("{}/{}", name("namespace"), name("name"));
         assert_eq!(occupant(&audit, &name).class, *class, "{name}");
     }
-    let counts = ByClass { gpu_workload: 7, daemon_set: 3, platform: 7, ordinary: 7 };
+    let counts = ByClass { gpu_workload: 7, daemon_set: 3, platform: 7, ordinary: 8 };
     assert_eq!(audit.summary.pods_on_gpu_nodes, counts);
     assert_eq!(occupants(&audit).count(), classes.len());
-    assert_eq!(audit.pools[0].ordinary_pods, 7);
-    assert_eq!(findings(&audit, "ordinary-pod-on-gpu-node").count(), 7);
+    assert_eq!(audit.pools[0].ordinary_pods, 8);
+    assert_eq!(findings(&audit, "ordinary-pod-on-gpu-node").count(), 8);
     let driver = occupant(&audit, "web/driver").controller.clone();
     assert_eq!(driver.map(|driver| driver.to_string()).as_deref(), Some("ClusterPolicy web/all"));
     assert!(occupants(&audit).all(|occupant| (occupant.class == Class::Ordinary) != occupant.action.is_empty()));
