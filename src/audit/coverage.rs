@@ -9,7 +9,7 @@ use super::finding::{Check, Finding, Severity};
 use super::outcome::{Audit, Coverage};
 use super::snapshot::{Node, Resource, Taint, Workload};
 use super::view::View;
-use super::words::command_in;
+use super::words::{command_in, count_text};
 use super::{nodes, view};
 use crate::policy::{self, ComparisonOperators, Effect, Kind, NodeTaint, Pool, Rule, Toleration, visible};
 
@@ -374,14 +374,14 @@ fn message(workload: &Workload, reach: &Reach<'_>) -> String {
         said.push(format!(
             "has no pod on {} of the {} that it selects{}{away}",
             reach.missing.len(),
-            count(reach.selected),
+            count_text(reach.selected, "GPU node"),
             causes_text(&reach.missing)
         ));
     }
     if !reach.lingering.is_empty() {
         said.push(format!(
             "is on {} only until its pod there is replaced{}",
-            count(reach.lingering.len()),
+            count_text(reach.lingering.len(), "GPU node"),
             causes_text(&reach.lingering)
         ));
     }
@@ -390,16 +390,12 @@ fn message(workload: &Workload, reach: &Reach<'_>) -> String {
         let them = if reach.leaving.len() == 1 { "it carries" } else { "they carry" };
         said.push(format!(
             "would drop out of {} ({}) as soon as {them} the taint {}",
-            count(reach.leaving.len()),
+            count_text(reach.leaving.len(), "GPU node"),
             names(&reach.leaving),
             untolerated.join(", ")
         ));
     }
     format!("the {}{role} {}", workload.object, said.join("; and "))
-}
-
-fn count(nodes: usize) -> String {
-    if nodes == 1 { "1 GPU node".to_owned() } else { format!("{nodes} GPU nodes") }
 }
 
 fn names(targets: &[&Target<'_>]) -> String {

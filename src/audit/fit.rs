@@ -258,9 +258,3 @@ pub(super) fn few<T: AsRef<str>>(names: &[T]) -> String {
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
-
-/// `1 node`, `3 nodes`.
-pub(super) fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}

@@ -6,7 +6,7 @@ use super::rules::{self, Unknown};
 use super::snapshot::Workload;
 use super::stale::{self, Uses};
 use super::view::{View, subject};
-use super::words::sentence;
+use super::words::{list_text, sentence};
 use super::{Audit, Check, Finding, ObjectRef, Severity};
 use crate::policy::{CustomResource, Decision, Kind, Lacking, Mode, Requester, Rule, Unreadable, visible};
 
@@ -124,7 +124,7 @@ impl<'a> Hands<'a> {
                 .map(|(what, field)| format!("{what} to {}", field.strip_prefix(path).unwrap_or(field)))
                 .collect()
         };
-        let text = |path: &str| visible(&listing(&parts(path))).into_owned();
+        let text = |path: &str| visible(&list_text(&parts(path))).into_owned();
         match self {
             Self::Own(_) => format!("add {}", text("")),
             Self::Fixed(object) => format!("delete {object} and create it anew, and add {}", text("")),
@@ -141,7 +141,7 @@ fn without_placement(view: &View<'_>, mode: Mode, lacking: &Lacking, object: &Ob
     let mut add: Vec<(String, &str)> =
         taints.iter().map(|taint| (taint.exact_toleration_text(), tolerations.as_str())).collect();
     add.extend(labels.iter().map(|(key, value)| (format!("{key}: {value}"), node_selector.as_str())));
-    let (missing, add) = (listing(&missing), hands.add(&add));
+    let (missing, add) = (list_text(&missing), hands.add(&add));
     let (severity, message, action) = if mode == Mode::Audit {
         (
             Severity::Low,
@@ -162,13 +162,4 @@ fn without_placement(view: &View<'_>, mode: Mode, lacking: &Lacking, object: &Ob
     };
     let field = if taints.is_empty() { node_selector } else { tolerations };
     Finding::new(Check::TemplateWithoutPlacement, severity, object.clone(), message, action).in_pool(pool).at(field)
-}
-
-/// As in a sentence: `a, b and c`.
-fn listing(items: &[String]) -> String {
-    match items {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }

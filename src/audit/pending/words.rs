@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fit::{self, Obstacle, count, few};
+use super::fit::{self, Obstacle, few};
 use super::{Explained, Nearness, Place, Tried, Waiting};
 use crate::audit::nodes::is_transient;
 use crate::audit::snapshot::{Amounts, Taint};
 use crate::audit::words::{
-    bytes_text, command, command_in, cpu_text, label_command, list_text, shell_word, taint_command, what_if_command,
+    bytes_text, command, command_in, count_text, cpu_text, label_command, list_text, shell_word, taint_command,
+    what_if_command,
 };
 use crate::audit::{ObjectRef, Occupant};
 use crate::policy::{Membership, Pool, visible};
@@ -122,7 +123,7 @@ impl<'s> Waiting<'_, 's> {
 
     /// Of a pod that requests no GPU and could only be on GPU nodes, which do not let it in.
     pub(super) fn fenced(&self, places: &[&Place<'_>], selects_pool: bool) -> Explained {
-        let nodes = count(places.len(), "GPU node");
+        let nodes = count_text(places.len(), "GPU node");
         let taints = places.iter().flat_map(|place| fit::untolerated(&place.node.taints, self.spec.tolerations()));
         let taints: BTreeSet<_> = taints.map(ToString::to_string).collect();
         let taints: Vec<_> = taints.into_iter().collect();
@@ -198,7 +199,7 @@ impl<'s> Waiting<'_, 's> {
         };
         let others = match tried.len() {
             1 => String::new(),
-            more => format!(" (and {} like it)", count(more - 1, "more node")),
+            more => format!(" (and {} like it)", count_text(more - 1, "more node")),
         };
         let lacks = format!("node {node} {gpus} {lefts}{others}");
         if nearness == Nearness::Room {
@@ -239,7 +240,7 @@ impl<'s> Waiting<'_, 's> {
         let worst = format!(
             "ordinary pods take {}, most of it {owner} ({}, {})",
             text(&all),
-            count(pods.len(), "pod"),
+            count_text(pods.len(), "pod"),
             text(&own)
         );
         (worst, self.freeing(place, &owner, &pods))
@@ -290,7 +291,7 @@ impl<'s> Waiting<'_, 's> {
             best.map_or((0, ""), |best| (of(best.place), &*best.place.node.name))
         };
         let (largest, _) = most(&|place| place.node.allocatable.of(resource));
-        let (nodes, have) = (count(tried.len(), "node"), if tried.len() == 1 { "has" } else { "have" });
+        let (nodes, have) = (count_text(tried.len(), "node"), if tried.len() == 1 { "has" } else { "have" });
         if largest < *wanted {
             let action = match largest {
                 0 => format!("Correct the resource, or add a node{pool} that offers {resource}"),
@@ -346,7 +347,7 @@ impl<'s> Waiting<'_, 's> {
     fn taints_sentence(&self, nearest: &Tried<'_, '_>, number: usize) -> String {
         let taints: Vec<_> = nearest.untolerated.iter().map(ToString::to_string).collect();
         let (node, taints) = (visible(&nearest.place.node.name), list_text(&taints));
-        let (nodes, pool, taints) = (count(number, "node"), self.of_pool(), visible(&taints));
+        let (nodes, pool, taints) = (count_text(number, "node"), self.of_pool(), visible(&taints));
         let (have, nearest) = if number == 1 { ("has", "") } else { ("have", "nearest is ") };
         format!("{nodes}{pool} {have} a taint that it does not tolerate ({nearest}{node} with {taints})")
     }
@@ -402,7 +403,7 @@ impl<'s> Waiting<'_, 's> {
 
     /// What the pod selects that these nodes have not, and what to do about the nearest of them.
     fn labels(&self, nearest: &Tried<'_, '_>, number: usize) -> (String, String) {
-        let (nodes, pool_words) = (count(number, "node"), self.of_pool());
+        let (nodes, pool_words) = (count_text(number, "node"), self.of_pool());
         let fact = &nearest.place.node.fact;
         let node = visible(&nearest.place.node.name);
         let words = if number == 1 { "" } else { "nearest is " };

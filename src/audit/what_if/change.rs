@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::{NodeBackup, NodeChange};
 use crate::audit::class::is_ordinary;
-use crate::audit::fit;
 use crate::audit::nodes::differing;
 use crate::audit::snapshot::{Node, Taint};
 use crate::audit::view::{Standing, View};
+use crate::audit::words::count_text;
 use crate::policy::{Effect, LabelSelector, Pool, visible};
 
 /// How many names a message lists.
@@ -277,7 +277,7 @@ fn chosen<'s>(view: &View<'s>, which: &Which, pool: usize) -> Result<Vec<&'s Nod
             };
             let nodes: Vec<_> = snapshot.nodes.iter().filter(meets).collect();
             if nodes.is_empty() {
-                let nodes = fit::count(snapshot.nodes.len(), "node");
+                let nodes = count_text(snapshot.nodes.len(), "node");
                 return Err(WhatIfError::NoneSelected { selector: visible(&selector.to_string()).into_owned(), nodes });
             }
             Ok(nodes)

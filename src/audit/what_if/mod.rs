@@ -20,10 +20,10 @@ use serde::Serialize;
 pub use change::{Change, What, WhatIfError, Which};
 
 use super::ObjectRef;
-use super::fit::count;
 use super::outcome::gaps;
 use super::snapshot::{Resource, Snapshot};
 use super::view::View;
+use super::words::count_text;
 use crate::policy::Policy;
 
 /// What a change would do.
@@ -303,9 +303,11 @@ fn verdict(
 ) -> String {
     let adds = planned.adds().join(", ");
     if totals.nodes_changed == 0 {
-        return format!("Nothing to do: {} asked about {} {adds} already.", count(totals.nodes_unchanged, "node"), {
-            if totals.nodes_unchanged == 1 { "has" } else { "have" }
-        });
+        return format!(
+            "Nothing to do: {} asked about {} {adds} already.",
+            count_text(totals.nodes_unchanged, "node"),
+            { if totals.nodes_unchanged == 1 { "has" } else { "have" } }
+        );
     }
     let mut sentences = Vec::new();
     let pods = |holds: &dyn Fn(&Affected) -> bool| effects.pods.iter().filter(|pod| holds(pod)).count();
@@ -321,14 +323,14 @@ fn verdict(
         // Of pods that nobody named nothing can be told.
         (0, _) if !view.snapshot.knows_all(Resource::Pods) => {}
         (0, _) => sentences.push("No pod would be evicted.".to_owned()),
-        (evicted, 0) => sentences.push(format!("{} would be evicted.", count(evicted, "pod"))),
+        (evicted, 0) => sentences.push(format!("{} would be evicted.", count_text(evicted, "pod"))),
         (evicted, lost) => {
-            sentences.push(format!("{} would be evicted, {lost} of them for good.", count(evicted, "pod")));
+            sentences.push(format!("{} would be evicted, {lost} of them for good.", count_text(evicted, "pod")));
         }
     }
     let gpu = pods(&|pod| pod.requests_gpu && matches!(pod.then, Then::Nowhere { .. }));
     if gpu > 0 {
-        sentences.push(format!("{} would find no node any more.", count(gpu, "GPU pod")));
+        sentences.push(format!("{} would find no node any more.", count_text(gpu, "GPU pod")));
     }
     if totals.cannot_return > 0 {
         let with_room = pods(&|pod| pod.fate == Fate::Stays && matches!(pod.then, Then::Elsewhere { .. }));
@@ -337,7 +339,7 @@ fn verdict(
             (0, _) => "there is no room".to_owned(),
             (with_room, without) => format!("there is room for {with_room}, and none for {without}"),
         };
-        let stay = count(totals.cannot_return, "pod");
+        let stay = count_text(totals.cannot_return, "pod");
         sentences.push(format!("{stay} would stay, and must go elsewhere after a restart: {room}."));
     }
     match pods(&|pod| pod.fate != Fate::Stays && !pod.requests_gpu && matches!(pod.then, Then::Nowhere { .. })) {
@@ -345,10 +347,10 @@ fn verdict(
         without => sentences.push(format!("{} would find no room elsewhere.", without_gpu(without))),
     }
     if totals.daemon_sets_dropped > 0 {
-        sentences.push(format!("{} would drop out.", count(totals.daemon_sets_dropped, "DaemonSet")));
+        sentences.push(format!("{} would drop out.", count_text(totals.daemon_sets_dropped, "DaemonSet")));
     }
     if !effects.newcomers.pending.is_empty() {
-        let pods = count(effects.newcomers.pending.len(), "pending pod");
+        let pods = count_text(effects.newcomers.pending.len(), "pending pod");
         sentences.push(format!("{pods} would find a node."));
     }
     match nodes.iter().filter(|node| !node.removes.is_empty()).count() {
@@ -358,7 +360,7 @@ fn verdict(
             sentences.push(format!(
                 "{} {have} a taint that is almost the contract's: it would stay beside the new one, and the exact toleration \
                  does not pass it, so that the commands remove {it}.",
-                count(number, "node")
+                count_text(number, "node")
             ));
         }
     }
@@ -366,5 +368,5 @@ fn verdict(
 }
 
 fn without_gpu(number: usize) -> String {
-    format!("{} without a GPU", count(number, "pod"))
+    format!("{} without a GPU", count_text(number, "pod"))
 }

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
-use crate::audit::fit::{self, Obstacle, Room, count};
+use crate::audit::fit::{self, Obstacle, Room};
 use crate::audit::snapshot::{Amounts, Node};
 use crate::audit::view::View;
+use crate::audit::words::count_text;
 use crate::policy::{Kind, Policy};
 
 /// Nodes that may take pods.
@@ -103,7 +104,7 @@ impl<'s> Targets<'s> {
             counts.iter().map(|(obstacle, number)| format!("{number} {}", obstacle.nodes())).collect();
         let refusal = match self.nodes.len() {
             0 => "there is no other node".to_owned(),
-            targets => format!("of {} {}", count(targets, "other node"), reasons.join(", ")),
+            targets => format!("of {} {}", count_text(targets, "other node"), reasons.join(", ")),
         };
         Err(walked.refusal.insert(refusal).clone())
     }
